@@ -1,0 +1,1 @@
+"""Who runs next, on which blocks: integers only, no tensor and no device."""
