@@ -1,0 +1,1 @@
+"""The case file: one DuckDB database that all evidence goes into, and the views that rules read."""

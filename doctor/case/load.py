@@ -1,0 +1,112 @@
+"""Arrow batches into a case file.
+
+A batch carries the columns of one table of `schema`, in any order, without `source_id`; columns it lacks become
+NULL. Interned columns come
+as strings (plain or dictionary-encoded) and leave as ids of the table `text`. One `DuckDB INSERT ... SELECT` a
+batch: about 2.5 million rows
+a second, against ten thousand for `executemany`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from doctor.case import schema
+from doctor.case.batch import SourceFacts, TableBatch
+
+
+class CaseLoader:
+    """Fills the tables of one open case; not thread-safe, one loader a connection."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+        self._text_ids: dict[str, int] = dict(connection.execute("SELECT text, text_id FROM text").fetchall())
+        row = connection.execute("SELECT coalesce(max(source_id), -1) FROM source").fetchone()
+        assert row is not None
+        self._next_source_id: int = row[0] + 1
+
+    def load(self, path: str, batches: Iterable[TableBatch | SourceFacts]) -> int:
+        """Load one evidence file and return its source id.
+
+        Raises:
+            ValueError: a batch names a table or column that the schema lacks, or the reader gave no `SourceFacts`.
+        """
+        source_id = self._next_source_id
+        self._next_source_id += 1
+        facts: SourceFacts | None = None
+        for batch in batches:
+            if isinstance(batch, SourceFacts):
+                facts = batch
+            else:
+                self._insert(source_id, batch)
+        if facts is None:
+            raise ValueError(f"the reader of {path} gave no SourceFacts")
+        self._insert_source(source_id, path, facts)
+        return source_id
+
+    def _insert(self, source_id: int, batch: TableBatch) -> None:
+        table = schema.metadata.tables.get(batch.table)
+        if table is None:
+            raise ValueError(f"no table {batch.table} in a case file")
+        columns: dict[str, pa.Array] = {}
+        for name in batch.rows.schema.names:
+            values = batch.rows.column(name)
+            if name in table.columns:
+                columns[name] = values
+            elif f"{name}_id" in table.columns and table.columns[f"{name}_id"].info.get("interned"):
+                columns[f"{name}_id"] = self._intern(values)
+            else:
+                raise ValueError(f"no column {name} in table {batch.table}")
+        rows = pa.table(columns)
+        chosen = ", ".join(f'"{name}"' for name in columns)
+        self._connection.register("_batch", rows)
+        self._connection.execute(
+            f'INSERT INTO "{batch.table}" (source_id, {chosen}) SELECT {source_id:d}, {chosen} FROM _batch'  # noqa:
+            S608 - names are the schema's own
+        )
+        self._connection.unregister("_batch")
+
+    def _intern(self, values: pa.Array) -> pa.Array:
+        encoded = values if pa.types.is_dictionary(values.type) else pc.dictionary_encode(values)
+        if isinstance(encoded, pa.ChunkedArray):
+            encoded = encoded.combine_chunks()
+        if isinstance(encoded, pa.ChunkedArray):  # zero chunks stay chunked
+            return pa.array([], type=pa.int32())
+        words: list[str | None] = encoded.dictionary.to_pylist()
+        new = [word for word in dict.fromkeys(words) if word is not None and word not in self._text_ids]
+        if new:
+            first = len(self._text_ids)
+            self._text_ids.update({word: first + offset for offset, word in enumerate(new)})
+            self._connection.register(
+                "_words", pa.table({"text_id": pa.array(range(first, first + len(new)), pa.int32()), "text": new})
+            )
+            self._connection.execute("INSERT INTO text SELECT text_id, text FROM _words")
+            self._connection.unregister("_words")
+        ids = pa.array([None if word is None else self._text_ids[word] for word in words], pa.int32())
+        return pc.take(ids, encoded.indices)
+
+    def _insert_source(self, source_id: int, path: str, facts: SourceFacts) -> None:
+        row = {
+            "source_id": source_id,
+            "path": path,
+            "kind": facts.kind,
+            "tool": facts.tool,
+            "is_complete": facts.is_complete,
+            "notes": json.dumps(list(facts.notes)),
+            "capture_start_ns": facts.capture_start_ns,
+            "capture_end_ns": facts.capture_end_ns,
+            "clock_offset_ns": facts.clock_offset_ns,
+            "rank": facts.rank,
+            "world_size": facts.world_size,
+            "graph_trace_level": facts.graph_trace_level,
+        }
+        self._connection.execute(
+            f"INSERT INTO source ({', '.join(row)}) VALUES ({', '.join('?' for _ in row)})",  # noqa: S608 - names
+            are the schema's own
+            list(row.values()),
+        )

@@ -1,0 +1,1 @@
+"""One reader per evidence format: a path in, rows of the case file out. Formats are told by content, never by name."""

@@ -1,0 +1,249 @@
+"""What a rule, its verdict and its cure are: frozen data, no SQL engine, no terminal, no torch.
+
+A rule states one SELECT over the case file, judges its rows, and returns evidence with a cure. It never states a win
+or a severity: the
+diagnosis replays the run with the cure and computes both. Rules about memory, hardware and the recording itself have
+no cure; they state
+bytes or a severity of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import Any
+
+
+class Severity(IntEnum):
+    """How much a finding matters; comparable. Bands of the bound's share of the window: see `of_share`."""
+
+    INFO = 0
+    LOW = 1
+    MEDIUM = 2
+    HIGH = 3
+    CRITICAL = 4
+
+    @property
+    def label(self) -> str:
+        """The lower-case name used in output."""
+        return self.name.lower()
+
+    @classmethod
+    def of_share(cls, share: float) -> Severity:
+        """Severity of a cure that would free `share` (0 to 1) of the window."""
+        bands = ((0.30, cls.CRITICAL), (0.15, cls.HIGH), (0.05, cls.MEDIUM), (0.02, cls.LOW))
+        return next((severity for least, severity in bands if share >= least), cls.INFO)
+
+
+class Stage(StrEnum):
+    """Place of a rule in the decision order; rules of an earlier stage are looked at first."""
+
+    RECORDING = "recording"
+    """Can this evidence be trusted at all?"""
+    HARDWARE = "hardware"
+    MEMORY = "memory"
+    SPECIFIC = "specific"
+    """A time cause with one identifiable origin; wins ties against general ones, which the profiler inflates."""
+    GENERAL = "general"
+    """A time cause that is what remains, such as dispatch."""
+    OPPORTUNITY = "opportunity"
+    """Worth knowing, never the first finding."""
+
+
+class Target(StrEnum):
+    """What the ids of a cure's rows name."""
+
+    HOST_CALL = "host_call"
+    """The call itself: its own time, its wait."""
+    SILENCE = "silence"
+    """The silence of the thread before a call, named by that call's id."""
+    DEVICE_OP = "device_op"
+    """A kernel, copy, memory set or graph launch on the device."""
+
+
+class Act(StrEnum):
+    """What a cure does with its rows."""
+
+    REMOVE = "remove"
+    """A call or silence takes no time and waits for nothing; an operation is dropped from its stream."""
+    NO_WAIT = "no_wait"
+    """A blocking call returns at once; its own time stays."""
+    SCALE = "scale"
+    """Duration times the row's value, or the act's value where the row has none."""
+    SET_DURATION_NS = "set_duration_ns"
+    """Duration becomes the row's value in ns, or the act's value where the row has none; never longer than it was."""
+    MOVE_TO_SIDE_STREAM = "move_to_side_stream"
+    """An operation runs on a stream of its own and holds up nobody."""
+
+
+@dataclass(frozen=True)
+class CureStep:
+    """One SELECT and what happens to its rows.
+
+    Attributes:
+        target: what the ids in the first column name.
+        act: what is done with them.
+        sql: a SELECT over the case file; first column an id, second column (optional) a value for `act`.
+        values: bound parameters of `sql`, by name (`$name`).
+        value: value for `act` where the SELECT has no second column.
+    """
+
+    target: Target
+    act: Act
+    sql: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    value: float | None = None
+
+
+@dataclass(frozen=True)
+class Cure:
+    """What the run would be without the problem.
+
+    Attributes:
+        steps: applied together.
+        is_host_work: the cure saves host time only, so its win is clamped to the time the device was idle.
+        device_divisor: for cures that merge device work: the win is clamped to window - busy / device_divisor.
+        spread: factor of uncertainty of this class of cure (1.3 host, 1.5 replaced kernels, 2.0 structural).
+    """
+
+    steps: tuple[CureStep, ...]
+    is_host_work: bool = True
+    device_divisor: float = 1.0
+    spread: float = 1.3
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A number a rule compares with, its unit, and where it comes from."""
+
+    value: float
+    unit: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Fix:
+    """A setting to change.
+
+    Attributes:
+        target: pytorch, vllm, sglang, tensorrt-llm, transformers, or system.
+        setting: the exact setting, as typed.
+        why: what it does about the problem.
+        source: documentation or public case behind it.
+    """
+
+    target: str
+    setting: str
+    why: str
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Where:
+    """A place in the recording."""
+
+    start_ns: int | None = None
+    end_ns: int | None = None
+    range: str | None = None
+    device_id: int | None = None
+    stream_id: int | None = None
+    pid: int | None = None
+    tid: int | None = None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One measured number."""
+
+    name: str
+    value: float | str
+    unit: str
+    where: Where | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A rule's verdict that the problem is there.
+
+    Attributes:
+        summary: one sentence with numbers.
+        evidence: the numbers, most telling first.
+        cure: what the run would be without it; None for rules that state bytes or a severity.
+        confidence: 0 to 1.
+        severity: for rules without a cure; otherwise computed from the replayed win.
+        bytes: memory at stake.
+        cleared: what to say when the cure turns out to win next to nothing.
+        fixes: replaces the rule's fixes where the trace allows exact numbers.
+        label: names the culprit in the finding's title, such as the range of a step gap.
+        max_severity: a cap, for causes seen once only.
+    """
+
+    summary: str
+    evidence: tuple[Evidence, ...]
+    cure: Cure | None = None
+    confidence: float = 0.8
+    severity: Severity | None = None
+    bytes: int | None = None
+    cleared: str = ""
+    fixes: tuple[Fix, ...] = ()
+    label: str = ""
+    max_severity: Severity = Severity.CRITICAL
+
+
+@dataclass(frozen=True)
+class Cleared:
+    """A rule's verdict that something looks guilty and is not."""
+
+    because: str
+
+
+Verdict = Finding | Cleared | None
+
+
+@dataclass(frozen=True)
+class About:
+    """Metadata of a rule.
+
+    Attributes:
+        id: stable name; the file is the id with underscores.
+        title: the problem in a few words.
+        stage: place in the decision order.
+        reads: tables that must hold rows; otherwise the rule is not run and says what it needs.
+        needs: evidence kinds that would fill them, in the contract's names.
+        group: rules that share one win; the principal has the gain, the others follow it.
+        group_rank: 0 is the principal.
+    """
+
+    id: str
+    title: str
+    stage: Stage
+    reads: tuple[str, ...]
+    needs: tuple[str, ...]
+    group: str = ""
+    group_rank: int = 0
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One documented problem.
+
+    Attributes:
+        about: metadata.
+        thresholds: by name; all are bound to `sql` where it names them (`$name`), the rest are for `judge`.
+        sql: one SELECT over the case file.
+        row: NamedTuple with a field per column of `sql`.
+        judge: row to verdict; pure.
+        fixes: per framework.
+        verify: how to see that a fix worked.
+        doc: the file's docstring, the manual page.
+    """
+
+    about: About
+    thresholds: Mapping[str, Threshold]
+    sql: str
+    row: type[Any]
+    judge: Callable[[Any], Verdict]
+    fixes: tuple[Fix, ...]
+    verify: str
+    doc: str

@@ -1,0 +1,79 @@
+"""Nanoseconds, bytes, shares and tokens as people write them. No input or output."""
+
+from __future__ import annotations
+
+_TIME_STEPS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
+_BYTE_STEPS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+_PARSE_BYTES = {
+    "": 1,
+    "b": 1,
+    "bytes": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
+
+
+def format_ns(nanoseconds: float) -> str:
+    """A duration in the largest unit that leaves at least one digit before the point: `44.3 ms`."""
+    for step, unit in _TIME_STEPS:
+        if abs(nanoseconds) >= step:
+            return f"{_three_digits(nanoseconds / step)} {unit}"
+    return "0 ns" if nanoseconds == 0 else f"{nanoseconds:.2g} ns"
+
+
+def format_bytes(size_bytes: float) -> str:
+    """A size in binary units: `1.50 GiB`."""
+    for step, unit in _BYTE_STEPS:
+        if abs(size_bytes) >= step:
+            return f"{_three_digits(size_bytes / step)} {unit}"
+    return f"{size_bytes:.0f} B"
+
+
+def format_rate(bytes_per_s: float) -> str:
+    """A data rate in decimal units, as vendors quote links and memories: `27.7 GB/s`."""
+    for step, unit in ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")):
+        if abs(bytes_per_s) >= step:
+            return f"{_three_digits(bytes_per_s / step)} {unit}"
+    return f"{bytes_per_s:.0f} B/s"
+
+
+def format_share(share: float) -> str:
+    """A share of one as a percentage: `0.0123` is `1.2 %`."""
+    return f"{share * 100:.1f} %"
+
+
+def format_speedup(factor: float) -> str:
+    """A speed-up factor: `4.1x`, `1.07x` below two, where the second digit carries the meaning."""
+    return f"{factor:.2f}x" if factor < 2 else f"{_three_digits(factor)}x"
+
+
+def format_count(count: float) -> str:
+    """A count with thousands separators, one decimal where it is not whole."""
+    return f"{count:,.0f}" if float(count).is_integer() else f"{count:,.1f}"
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes of a size such as `4.00 GiB`, `512MiB` or `1024`.
+
+    Raises:
+        ValueError: the text is not a number with an optional byte unit.
+    """
+    stripped = text.strip()
+    digits = stripped.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
+    unit = stripped[len(digits) :].strip().lower()
+    if unit not in _PARSE_BYTES:
+        raise ValueError(f"'{text}' is not a size in bytes")
+    return round(float(digits) * _PARSE_BYTES[unit])
+
+
+def _three_digits(value: float) -> str:
+    magnitude = abs(value)
+    if magnitude >= 100:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if magnitude >= 10 else f"{value:.2f}"
