@@ -66,8 +66,7 @@ class CaseLoader:
         chosen = ", ".join(f'"{name}"' for name in columns)
         self._connection.register("_batch", rows)
         self._connection.execute(
-            f'INSERT INTO "{batch.table}" (source_id, {chosen}) SELECT {source_id:d}, {chosen} FROM _batch'  # noqa:
-            S608 - names are the schema's own
+            f'INSERT INTO "{batch.table}" (source_id, {chosen}) SELECT {source_id:d}, {chosen} FROM _batch'
         )
         self._connection.unregister("_batch")
 
@@ -106,7 +105,6 @@ class CaseLoader:
             "graph_trace_level": facts.graph_trace_level,
         }
         self._connection.execute(
-            f"INSERT INTO source ({', '.join(row)}) VALUES ({', '.join('?' for _ in row)})",  # noqa: S608 - names
-            are the schema's own
+            f"INSERT INTO source ({', '.join(row)}) VALUES ({', '.join('?' for _ in row)})",
             list(row.values()),
         )

@@ -1,3 +1,1 @@
-"""Runs the catalogue of rules over a case, ranks what it finds by replay, and keeps found, ruled out and not run
-apart.
-"""
+"""Runs the rules over a case and ranks what they find by replay: found, ruled out and not run."""

@@ -134,9 +134,7 @@ class ReplayQuality:
 
 @dataclass(frozen=True)
 class TimelineBin:
-    """One cell of the coarse time-line: shares (0 to 1) of the bin in which the device computed, communicated,
-    copied.
-    """
+    """One cell of the coarse time-line: shares of the bin in which the device computed, communicated, copied."""
 
     start_ns: int
     compute_share: float
