@@ -26,9 +26,9 @@ class CaseLoader:
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
         self._text_ids: dict[str, int] = dict(connection.execute("SELECT text, text_id FROM text").fetchall())
-        row = connection.execute("SELECT coalesce(max(source_id), -1) FROM source").fetchone()
-        assert row is not None
-        self._next_source_id: int = row[0] + 1
+        # fetchall, not fetchone: a half-fetched result blocks the connection
+        [(last,)] = connection.execute("SELECT coalesce(max(source_id), -1) FROM source").fetchall()
+        self._next_source_id: int = last + 1
 
     def load(self, path: str, batches: Iterable[TableBatch | SourceFacts]) -> int:
         """Load one evidence file and return its source id.

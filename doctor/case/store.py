@@ -41,15 +41,15 @@ def open_case(path: str | Path) -> duckdb.DuckDBPyConnection:
         raise CaseError(f"{path} is not a file: give a case saved with `doctor diagnose ... --save CASE.duckdb`")
     try:
         connection = duckdb.connect(str(path), read_only=True)
-        row = connection.execute("SELECT version FROM schema_version").fetchone()
+        rows = connection.execute("SELECT version FROM schema_version").fetchall()
     except (duckdb.Error, OSError) as error:
         raise CaseError(
             f"{path} is not a case file that `doctor diagnose ... --save` wrote: {_first_line(error)}"
         ) from error
-    if row is None or row[0] != schema.SCHEMA_VERSION:
+    if rows != [(schema.SCHEMA_VERSION,)]:
         connection.close()
         raise CaseError(
-            f"{path} has layout {row[0] if row else 'unknown'}, this doctor reads {schema.SCHEMA_VERSION}: "
+            f"{path} has layout {rows[0][0] if rows else 'unknown'}, this doctor reads {schema.SCHEMA_VERSION}: "
             "diagnose the evidence again with --save"
         )
     return connection
