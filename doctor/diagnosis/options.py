@@ -1,0 +1,25 @@
+"""What a user may ask of a diagnosis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class DiagnosisOptions:
+    """Choices that change what is looked at, never how it is judged.
+
+    Attributes:
+        window: start and end of the window in ns on the recording's clock, in place of the steady window.
+        range_name: name of an annotation range; the window is from the first such range to the last.
+        unprofiled_seconds: measured time of the same window without the profiler, seconds; fixes the profiler's
+        share exactly.
+        select: ids of the only rules to run; empty means all.
+        ignore: ids of rules not to run.
+    """
+
+    window: tuple[int, int] | None = None
+    range_name: str | None = None
+    unprofiled_seconds: float | None = None
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
