@@ -1,0 +1,1 @@
+"""Attention over cached keys and values: one interface, one file per backend."""

@@ -1,0 +1,49 @@
+"""The attention block of a layer: project, norm heads, rotate, attend, project back."""
+
+from torch import Tensor, nn
+
+from engine.attention.backend import Attend
+from engine.model.norm import RmsNorm
+from engine.model.operators import Operators
+
+
+class SelfAttention(nn.Module):
+    """Grouped-query attention over the heads that its weights hold, which may be a part of the layer's heads."""
+
+    def __init__(
+        self, qkv: nn.Module, output: nn.Module, head_norms: RmsNorm | None, heads: tuple[int, int, int], layer: int
+    ) -> None:
+        """Keep the projections.
+
+        Args:
+            qkv: gives queries, keys and values of all heads here, one after the other.
+            output: maps the heads back to the residual width.
+            head_norms: norms query and key heads, with one row of weights per head; None where the model has none.
+            heads: query heads H, KV heads N, head size D.
+            layer: number in the whole model, which names the cache.
+        """
+        super().__init__()
+        self.qkv = qkv
+        self.output = output
+        self.head_norms = head_norms
+        self.num_heads, self.num_kv_heads, self.head_dim = heads
+        self.layer = layer
+
+    def forward(self, x_TD: Tensor, rotation: tuple[Tensor, Tensor], attend: Attend, operators: Operators) -> Tensor:
+        """Apply to T normed tokens.
+
+        Args:
+            x_TD: input.
+            rotation: rows of the rotary table for the T positions.
+            attend: attention of this pass.
+            operators: elementwise steps.
+        """
+        heads = self.qkv(x_TD).view(x_TD.shape[0], -1, self.head_dim)
+        num_qk = self.num_heads + self.num_kv_heads
+        qk, v = heads[:, :num_qk], heads[:, num_qk:]
+        if self.head_norms is not None:
+            qk = self.head_norms(qk)
+        qk = operators.rotate(qk, *rotation)
+        attended = attend(qk[:, : self.num_heads], qk[:, self.num_heads :], v, self.layer)
+        out_TD: Tensor = self.output(attended.flatten(1))
+        return out_TD

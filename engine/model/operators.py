@@ -1,0 +1,60 @@
+"""The elementwise steps between matrix products, as a table in which fused kernels can take their places."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import silu
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Divide by the root mean square over the last dimension, then multiply by `weight`.
+
+    The mean is taken in fp32 and the result is cast before the product with `weight`, as transformers does. `weight`
+    broadcasts against x from the right, so one call can norm heads with different weights.
+
+    Source: Zhang and Sennrich 2019.
+    """
+    wide = x.float()
+    normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    return weight * normed.to(x.dtype)
+
+
+def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """Return `rms_norm(x + residual)` and the sum itself, which is the next residual."""
+    total = x + residual
+    return rms_norm(total, weight, eps), total
+
+
+def silu_mul(gate_up: Tensor) -> Tensor:
+    """SiLU of the first half of the last dimension, times the second half."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return silu(gate) * up
+
+
+def rotate(x_THD: Tensor, cos_TD: Tensor, sin_TD: Tensor) -> Tensor:
+    """Apply rotary position embedding in the half-split layout.
+
+    Args:
+        x_THD: queries, keys, or both stacked along the heads.
+        cos_TD: cosines of the angles of a token, the D/2 of them twice.
+        sin_TD: sines, negated in the first half (see `engine.model.rope`).
+
+    Source: RoFormer, Su et al. 2021; layout of GPT-NeoX.
+    """
+    swapped = torch.cat(x_THD.chunk(2, dim=-1)[::-1], dim=-1)
+    return x_THD * cos_TD[:, None] + swapped * sin_TD[:, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Operators:
+    """One implementation of each step; signatures are those of the functions in this file."""
+
+    rms_norm: Callable[[Tensor, Tensor, float], Tensor] = rms_norm
+    add_rms_norm: Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]] = add_rms_norm
+    silu_mul: Callable[[Tensor], Tensor] = silu_mul
+    rotate: Callable[[Tensor, Tensor, Tensor], Tensor] = rotate
+
+
+REFERENCE = Operators()
