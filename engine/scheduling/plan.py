@@ -67,8 +67,9 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class RequestOutput:
-    """New tokens of one request; the last output of a request carries its finish reason."""
+    """New tokens of one request; the last output carries the finish reason and, where a step failed, what it said."""
 
     request_id: int
     token_ids: tuple[int, ...]
     finish_reason: FinishReason | None = None
+    error: str | None = None

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from engine.errors import RequestRejected
+from engine.errors import RequestRejectedError
 
 
 class RequestState(StrEnum):
@@ -77,10 +77,10 @@ class Request:
     def __post_init__(self) -> None:
         """Check the question and start with the prompt as the only known tokens."""
         if not self.prompt_token_ids:
-            raise RequestRejected(f"request {self.request_id}: the prompt is empty")
+            raise RequestRejectedError(f"request {self.request_id}: the prompt is empty")
         if self.max_new_tokens < 1:
             limit = self.max_new_tokens
-            raise RequestRejected(f"request {self.request_id}: max_new_tokens is {limit}, must be at least 1")
+            raise RequestRejectedError(f"request {self.request_id}: max_new_tokens is {limit}, must be at least 1")
         self.token_ids = list(self.prompt_token_ids)
         self.max_tokens = len(self.token_ids) + self.max_new_tokens
 
@@ -105,7 +105,7 @@ class Request:
         expected = self.max_tokens - len(self.prompt_token_ids)
         if self.expected_new_tokens is not None:
             expected = min(expected, self.expected_new_tokens)
-        return max(1, expected - self.num_generated)
+        return max(1, expected - self.num_generated - self.num_pending)
 
     @property
     def is_finished(self) -> bool:

@@ -1,0 +1,82 @@
+"""The block tables of requests: which blocks hold the KV of whom, on the device and on the host."""
+
+from __future__ import annotations
+
+from engine.scheduling.block_pool import BlockPool
+from engine.scheduling.prefix_cache import PrefixCache
+from engine.scheduling.request import Request
+
+
+class BlockTables:
+    """Moves blocks between two pools and the requests; the only place that changes `Request.block_ids`."""
+
+    def __init__(self, device: BlockPool, host: BlockPool, prefix_cache: PrefixCache | None) -> None:
+        self.device = device
+        self.host = host
+        self.prefix_cache = prefix_cache
+
+    def find_prefix(self, request: Request) -> list[int]:
+        """Published blocks with the start of a request that has no KV yet; empty without a prefix cache."""
+        if self.prefix_cache is None or request.host_block_ids:
+            return []
+        return self.prefix_cache.find(request)
+
+    def adopt_prefix(self, request: Request) -> None:
+        """Give a request without KV its share of the published blocks; their tokens count as computed."""
+        block_ids = self.find_prefix(request)
+        self.device.share(block_ids)
+        request.block_ids = block_ids
+        request.num_published = len(block_ids)
+        request.num_computed = len(block_ids) * self.device.block_size
+        request.num_cached += request.num_computed
+
+    def grow(self, request: Request, num_tokens: int) -> bool:
+        """Extend a table to hold `num_tokens` tokens; False, and no change, where blocks are lacking."""
+        missing = self.device.blocks_for(num_tokens) - len(request.block_ids)
+        if missing > self.device.num_free:
+            return False
+        if missing > 0:
+            request.block_ids += self.device.allocate(missing)
+        return True
+
+    def trim(self, request: Request) -> None:
+        """Give back the blocks beyond the computed tokens, which rejected drafts and undone steps leave behind."""
+        num_blocks = self.device.blocks_for(request.num_computed)
+        self.device.release(request.block_ids[num_blocks:])
+        del request.block_ids[num_blocks:]
+
+    def publish(self, request: Request, num_written: int) -> None:
+        """Offer the blocks of the first `num_written` tokens, whose KV is written, to other requests."""
+        if self.prefix_cache is not None:
+            self.prefix_cache.publish(request, num_written)
+
+    def forget(self, request: Request) -> None:
+        """Give back every block of a request, on both sides: its KV has to be computed anew, if at all."""
+        self.release_device(request)
+        self.release_host(request)
+        request.num_computed = 0
+        request.num_pending = 0
+
+    def release_device(self, request: Request) -> None:
+        """Give back the device blocks of a request."""
+        self.device.release(request.block_ids)
+        request.block_ids = []
+        request.num_published = 0
+
+    def release_host(self, request: Request) -> None:
+        """Give back the host blocks of a request."""
+        self.host.release(request.host_block_ids)
+        request.host_block_ids = []
+
+    def copy_to_host(self, request: Request) -> tuple[tuple[int, int], ...]:
+        """Give a request one host block for each device block; returns the (device, host) copies to make.
+
+        The device blocks stay with the request until the copies are known to be complete.
+        """
+        request.host_block_ids = self.host.allocate(len(request.block_ids))
+        return tuple(zip(request.block_ids, request.host_block_ids, strict=True))
+
+    def copy_to_device(self, request: Request) -> tuple[tuple[int, int], ...]:
+        """Give a swapped request its device blocks again; returns the (host, device) copies to make."""
+        request.block_ids = self.device.allocate(len(request.host_block_ids))
+        return tuple(zip(request.host_block_ids, request.block_ids, strict=True))

@@ -1,0 +1,96 @@
+"""Reuse of KV blocks between requests that start with the same tokens.
+
+A full block is found by the digest of its own token ids and of the digest before it, so that it stands for the whole
+prefix up to its end. Only blocks whose KV is written are published, and token ids are compared on every hit.
+Source: automatic prefix caching in vLLM; PagedAttention, Kwon et al. 2023, section 4.4.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from engine.scheduling.block_pool import BlockPool
+from engine.scheduling.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedBlock:
+    """A block of the pool and the token ids whose KV it holds."""
+
+    block_id: int
+    token_ids: tuple[int, ...]
+
+
+def block_digest(parent: bytes, token_ids: Sequence[int]) -> bytes:
+    """Digest of a prefix that ends with `token_ids` and continues the prefix of digest `parent`."""
+    return blake2b(parent + array("q", token_ids).tobytes(), digest_size=16).digest()
+
+
+class PrefixCache:
+    """Finds published blocks of `pool` by what they hold.
+
+    `namespace` names everything else that the KV depends on (model, KV type, adapter): equal tokens under another
+    namespace are another prefix.
+    """
+
+    def __init__(
+        self,
+        pool: BlockPool,
+        namespace: str = "",
+        digest: Callable[[bytes, Sequence[int]], bytes] = block_digest,
+    ) -> None:
+        self._pool = pool
+        self._root = namespace.encode()
+        self._digest = digest
+        self._published: dict[bytes, PublishedBlock] = {}
+        self._digest_of_block: dict[int, bytes] = {}
+        pool.on_evict = self._forget
+
+    def __len__(self) -> int:
+        return len(self._published)
+
+    def find(self, request: Request) -> list[int]:
+        """Blocks that already hold the start of a request, without taking them.
+
+        The last known token is never covered: its logits are what the request is waiting for.
+        """
+        block_ids: list[int] = []
+        for index in range((request.num_known - 1) // self._pool.block_size):
+            published = self._published.get(self._digest_at(request, index))
+            if published is None or published.token_ids != self._tokens_at(request, index):
+                break
+            block_ids.append(published.block_id)
+        return block_ids
+
+    def publish(self, request: Request, num_written: int) -> None:
+        """Offer the full blocks of a request to others; the KV of its first `num_written` tokens must be written.
+
+        A prefix that is published already stays where it is: the request keeps its own copy to itself.
+        """
+        for index in range(request.num_published, num_written // self._pool.block_size):
+            digest = self._digest_at(request, index)
+            if digest not in self._published:
+                self._remember(digest, PublishedBlock(request.block_ids[index], self._tokens_at(request, index)))
+            request.num_published = index + 1
+
+    def _remember(self, digest: bytes, published: PublishedBlock) -> None:
+        self._published[digest] = published
+        self._digest_of_block[published.block_id] = digest
+        self._pool.keep(published.block_id)
+
+    def _forget(self, block_id: int) -> None:
+        del self._published[self._digest_of_block.pop(block_id)]
+
+    def _digest_at(self, request: Request, index: int) -> bytes:
+        digests = request.block_digests
+        while len(digests) <= index:
+            parent = digests[-1] if digests else self._root
+            digests.append(self._digest(parent, self._tokens_at(request, len(digests))))
+        return digests[index]
+
+    def _tokens_at(self, request: Request, index: int) -> tuple[int, ...]:
+        start = index * self._pool.block_size
+        return tuple(request.token_ids[start : start + self._pool.block_size])

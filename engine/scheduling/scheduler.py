@@ -1,0 +1,401 @@
+"""The scheduler: decides which tokens of which requests run in the next step, and on which KV blocks.
+
+There is one rule: *a request's computed tokens catch up with its wanted tokens.* A long prompt is fed in chunks, a
+prefix hit starts further on, a draft is wanted until it is rejected, a preempted request has nothing computed any more,
+and a failed step leaves its requests where they were: no case needs a path of its own.
+
+The caller drives three verbs. `schedule` makes a plan; `commit` takes the sampled tokens of the oldest plan in flight;
+`rollback` undoes a plan that failed, and those made after it. A plan may be made before the one before it is committed:
+the token still being sampled is then counted as pending. Until a step is committed or rolled back, no block that it
+reads or writes is free.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from engine.errors import RequestRejectedError
+from engine.scheduling.admission import AdmissionRule
+from engine.scheduling.batching import BatchingPolicy, Occupancy
+from engine.scheduling.block_pool import BlockPool
+from engine.scheduling.block_tables import BlockTables
+from engine.scheduling.plan import RequestOutput, ScheduledRequest, StepPlan, StepResult
+from engine.scheduling.prefix_cache import PrefixCache
+from engine.scheduling.request import FinishReason, Request, RequestState
+from engine.scheduling.retry import RetryGroups
+from engine.scheduling.step import Step, StepInFlight, share_of
+from engine.scheduling.waiting_queue import WaitingQueue
+
+
+class Preemption(StrEnum):
+    """How a running request gives up its blocks: its KV is computed again later, or copied to the host and back."""
+
+    RECOMPUTE = "recompute"
+    SWAP = "swap"
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """Sizes of the scheduler's world.
+
+    Layouts that give each request one contiguous stretch of KV are described by `block_size = max_len` and one block
+    per stretch, without prefix caching. `max_step_tokens` is the chunk budget of a step. `max_failures` is how often a
+    request may fail on its own before it is given up. With `max_draft_tokens` above 0 no step is planned for a request
+    whose last one is still in flight: how many of its drafts are accepted decides where the next one starts.
+    """
+
+    num_blocks: int
+    block_size: int
+    max_len: int
+    max_running: int
+    max_step_tokens: int
+    num_host_blocks: int = 0
+    preemption: Preemption = Preemption.RECOMPUTE
+    prefix_caching: bool = True
+    prefix_namespace: str = ""
+    max_draft_tokens: int = 0
+    max_failures: int = 3
+
+
+@dataclass(slots=True)
+class Counters:
+    """What the scheduler did since it was made; counts of events unless the name says tokens."""
+
+    steps: int = 0
+    preemptions: int = 0
+    swaps_out: int = 0
+    failed_steps: int = 0
+    scheduled_tokens: int = 0
+    prefix_hit_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+
+
+class Scheduler:
+    """Runs requests in steps over one pool of KV blocks."""
+
+    def __init__(
+        self, config: SchedulerConfig, batching: BatchingPolicy, admission: AdmissionRule, queue: WaitingQueue
+    ) -> None:
+        self.config = config
+        self.batching = batching
+        self.admission = admission
+        self.waiting = queue
+        self.running: list[Request] = []
+        self.counters = Counters()
+        device = BlockPool(config.num_blocks, config.block_size)
+        host = BlockPool(config.num_host_blocks, config.block_size)
+        cache = PrefixCache(device, config.prefix_namespace) if config.prefix_caching else None
+        self.tables = BlockTables(device, host, cache)
+        self._requests: dict[int, Request] = {}
+        self._in_flight: deque[StepInFlight] = deque()
+        self._retries = RetryGroups()
+
+    @property
+    def num_unfinished(self) -> int:
+        """Requests that wait or run."""
+        return len(self.waiting) + len(self.running)
+
+    @property
+    def num_in_flight(self) -> int:
+        """Plans that are neither committed nor rolled back."""
+        return len(self._in_flight)
+
+    def add(self, request: Request) -> None:
+        """Take in a request.
+
+        An answer that would outgrow the model's context or the whole pool is cut there with the reason `length`.
+
+        Raises:
+            RequestRejectedError: the prompt alone fills the context or the pool, or its id is in use.
+        """
+        capacity = min(self.config.max_len, self.config.num_blocks * self.config.block_size)
+        num_prompt = len(request.prompt_token_ids)
+        if num_prompt >= capacity:
+            raise RequestRejectedError(
+                f"request {request.request_id}: a prompt of {num_prompt} tokens leaves no room to answer in {capacity}"
+            )
+        if request.request_id in self._requests:
+            raise RequestRejectedError(f"request id {request.request_id} is in use")
+        request.max_tokens = min(request.max_tokens, capacity)
+        self._requests[request.request_id] = request
+        self.waiting.add(request)
+
+    def abort(self, request_id: int) -> RequestOutput | None:
+        """End a request because nobody waits for it any more; None where it is not known or has ended."""
+        return self.finish(request_id, FinishReason.ABORT)
+
+    def finish(self, request_id: int, reason: FinishReason) -> RequestOutput | None:
+        """End a request from outside, for a stop string or an abort; None where it is not known or has ended.
+
+        What a step in flight still samples for it is dropped, and its blocks are free once that step is committed.
+        """
+        request = self._requests.get(request_id)
+        if request is None or request.is_finished:
+            return None
+        self._finish(request, reason)
+        return RequestOutput(request_id, (), reason)
+
+    def propose(self, request_id: int, draft_token_ids: Sequence[int]) -> None:
+        """Offer drafts for the tokens after the last known one, to be verified when the request runs next.
+
+        Ignored while a step in flight samples for the request: its last known token is then about to change.
+        """
+        request = self._requests.get(request_id)
+        if request is not None and request.num_pending == 0:
+            request.draft_token_ids = tuple(draft_token_ids[: self.config.max_draft_tokens])
+
+    def schedule(self, now_s: float) -> StepPlan | None:
+        """Plan the next step; None where nothing can run before a request arrives or a step is committed."""
+        step = Step(self.counters.steps, self.config.max_step_tokens)
+        while self._retries and step.is_empty:
+            step.is_retry = True
+            self._feed(step, self._running_of(self._retries.take()))
+        if step.is_empty:
+            step.is_retry = False
+            self._feed(step, [request for request in self.running if request.num_wanted - request.num_computed == 1])
+            self._admit(step, now_s)
+            self._feed(step, self.running)
+        return None if step.is_empty else self._launch(step)
+
+    def commit(self, plan: StepPlan, result: StepResult) -> list[RequestOutput]:
+        """Take in what the oldest plan in flight has sampled.
+
+        Raises:
+            ValueError: another plan is older, or this one is not in flight.
+        """
+        if not self._in_flight or self._in_flight[0].plan is not plan:
+            raise ValueError(f"step {plan.step_id} is not the oldest step in flight")
+        step = self._in_flight.popleft().step
+        outputs = [self._advance(request, item, result) for request, item in step.fed.values()]
+        for request in step.swapped_out:
+            self.tables.release_device(request)
+            self._leave(request)
+        for request in step.swapped_in:
+            self.tables.release_host(request)
+            self._leave(request)
+        return [output for output in outputs if output is not None]
+
+    def rollback(self, plan: StepPlan, error: Exception) -> list[RequestOutput]:
+        """Undo a plan that failed, and every plan made after it, whose results must not be committed.
+
+        Its requests are tried again, in halves; one that has failed alone too often ends with the reason `error`.
+
+        Raises:
+            ValueError: the plan is not in flight.
+        """
+        if all(flying.plan is not plan for flying in self._in_flight):
+            raise ValueError(f"step {plan.step_id} is not in flight")
+        while (flying := self._in_flight.pop()).plan is not plan:
+            self._undo(flying.step)
+            if flying.step.is_retry:
+                self._retries.put_back(tuple(flying.step.fed))
+        self._undo(flying.step)
+        self.counters.failed_steps += 1
+        return self._retry(flying.step, error)
+
+    # Planning
+
+    def _running_of(self, request_ids: Iterable[int]) -> list[Request]:
+        found = (self._requests.get(request_id) for request_id in request_ids)
+        return [request for request in found if request is not None and request.state is RequestState.RUNNING]
+
+    def _admit(self, step: Step, now_s: float) -> None:
+        num_running = len(self.running)
+        num_wanted = sum(request.num_wanted - request.num_computed for request in self.running)
+        num_wanted += self.config.max_step_tokens - step.tokens_left
+        while self.waiting and not step.is_short and len(self.running) < self.config.max_running:
+            request = self.waiting.peek(now_s)
+            num_joined = len(self.running) - num_running
+            waited_s = now_s - request.arrival_s
+            occupancy = Occupancy(num_running, num_joined, len(self.waiting), num_wanted, waited_s)
+            if not (self.batching.may_join(occupancy) and self._fits(request) and self._start(step, request)):
+                return
+            num_wanted += request.num_wanted - request.num_computed
+
+    def _fits(self, request: Request) -> bool:
+        prefix = self.tables.find_prefix(request)
+        return self.admission.admits(request, prefix, self.running, self.tables.device)
+
+    def _start(self, step: Step, request: Request) -> bool:
+        if request.num_steps_in_flight > 0 or len(request.host_block_ids) > self.tables.device.num_free:
+            return False
+        if request.host_block_ids:
+            step.swap_in(request, self.tables.copy_to_device(request))
+        else:
+            self.tables.adopt_prefix(request)
+            self.counters.prefix_hit_tokens += request.num_computed
+        self.waiting.remove(request)
+        request.state = RequestState.RUNNING
+        insort(self.running, request, key=self.waiting.urgency)
+        return True
+
+    def _feed(self, step: Step, requests: Iterable[Request]) -> None:
+        for request in tuple(requests):
+            if step.tokens_left == 0:
+                return
+            if self._may_run(step, request):
+                item = self._place(step, request)
+                if item is not None:
+                    step.feed(request, item)
+
+    def _may_run(self, step: Step, request: Request) -> bool:
+        if request.state is not RequestState.RUNNING or request.request_id in step.fed:
+            return False
+        if request.num_pending > 0 and self.config.max_draft_tokens > 0:
+            return False
+        return request.num_wanted < request.max_tokens and request.request_id not in step.sitting_out
+
+    def _place(self, step: Step, request: Request) -> ScheduledRequest | None:
+        item = share_of(request, step.tokens_left)
+        if item.draft_token_ids and not self.tables.grow(request, item.start + item.num_tokens):
+            request.draft_token_ids = ()
+            item = share_of(request, step.tokens_left)
+        if not self._make_room(step, request, item.start + item.num_tokens):
+            return None
+        return replace(item, block_ids=tuple(request.block_ids))
+
+    def _make_room(self, step: Step, request: Request, num_tokens: int) -> bool:
+        while not self.tables.grow(request, num_tokens):
+            step.is_short = True
+            victim = self._victim(step)
+            if victim is None:
+                return False
+            self._preempt(step, victim)
+            if victim is request:
+                return False
+        return True
+
+    def _victim(self, step: Step) -> Request | None:
+        """The least urgent request outside the step; None where blocks are about to come free without one."""
+        swaps_in_flight = any(flying.step.swapped_out for flying in self._in_flight)
+        if step.sitting_out or step.swapped_out or swaps_in_flight:
+            return None
+        victim = next((request for request in reversed(self.running) if request.request_id not in step.fed), None)
+        if victim is not None and victim.num_steps_in_flight > 0:
+            step.sitting_out.add(victim.request_id)
+            return None
+        return victim
+
+    def _preempt(self, step: Step, request: Request) -> None:
+        self.counters.preemptions += 1
+        request.num_preemptions += 1
+        request.draft_token_ids = ()
+        self.running.remove(request)
+        if self.config.preemption is Preemption.SWAP and len(request.block_ids) <= self.tables.host.num_free:
+            self.counters.swaps_out += 1
+            request.state = RequestState.SWAPPED
+            step.swap_out(request, self.tables.copy_to_host(request))
+        else:
+            request.state = RequestState.WAITING
+            self.tables.forget(request)
+        self.waiting.add(request)
+
+    def _launch(self, step: Step) -> StepPlan:
+        plan = step.plan()
+        self.counters.steps += 1
+        self.counters.scheduled_tokens += plan.num_tokens
+        self._in_flight.append(StepInFlight(plan, step))
+        return plan
+
+    # Taking in results
+
+    def _advance(self, request: Request, item: ScheduledRequest, result: StepResult) -> RequestOutput | None:
+        output = None
+        if not request.is_finished:
+            request.num_failures = 0
+            sampled = result.token_ids[request.request_id] if item.samples else ()
+            output = self._accept(request, item, sampled)
+        self._leave(request)
+        return output
+
+    def _accept(self, request: Request, item: ScheduledRequest, sampled: tuple[int, ...]) -> RequestOutput | None:
+        num_accepted = max(0, len(sampled) - 1)
+        num_rejected = len(item.draft_token_ids) - num_accepted
+        self.counters.drafted_tokens += len(item.draft_token_ids)
+        self.counters.accepted_tokens += num_accepted
+        request.num_pending -= item.samples
+        request.num_computed -= num_rejected
+        kept, reason = _keep(request, sampled)
+        self.tables.publish(request, min(request.num_known, item.start + item.num_tokens - num_rejected))
+        if item.draft_token_ids:
+            self.tables.trim(request)
+        if reason is not None:
+            self._finish(request, reason)
+        return RequestOutput(request.request_id, kept, reason) if item.samples else None
+
+    def _finish(self, request: Request, reason: FinishReason) -> None:
+        if request.state is RequestState.RUNNING:
+            self.running.remove(request)
+        else:
+            self.waiting.remove(request)
+        request.state = RequestState.FINISHED
+        request.finish_reason = reason
+        self._settle(request)
+
+    def _leave(self, request: Request) -> None:
+        request.num_steps_in_flight -= 1
+        self._settle(request)
+
+    def _settle(self, request: Request) -> None:
+        """Free what a finished request holds, once no step in flight uses it."""
+        if request.is_finished and request.num_steps_in_flight == 0:
+            self.tables.forget(request)
+            self._requests.pop(request.request_id, None)
+
+    # Undoing
+
+    def _undo(self, step: Step) -> None:
+        for request, item in step.fed.values():
+            if not request.is_finished:
+                request.num_computed = item.start
+                request.num_pending -= item.samples
+                self.tables.trim(request)
+            self._leave(request)
+        for request in (*step.swapped_in, *step.swapped_out):
+            self._leave(request)
+            if not request.is_finished:
+                self._recompute(request)
+
+    def _recompute(self, request: Request) -> None:
+        """Give up the KV of a request whose copies failed: what is not known to be whole is computed again."""
+        self.tables.forget(request)
+        if request.state is RequestState.RUNNING:
+            self.running.remove(request)
+            self.waiting.add(request)
+        request.state = RequestState.WAITING
+
+    def _retry(self, step: Step, error: Exception) -> list[RequestOutput]:
+        requests = [request for request, _ in step.fed.values() if request.state is RequestState.RUNNING]
+        if len(step.fed) > 1:
+            self._retries.split([request.request_id for request in requests])
+            return []
+        outputs = []
+        for request in requests:
+            request.num_failures += 1
+            if request.num_failures < self.config.max_failures:
+                self._retries.put_back([request.request_id])
+            else:
+                self._finish(request, FinishReason.ERROR)
+                outputs.append(RequestOutput(request.request_id, (), FinishReason.ERROR, str(error)))
+        return outputs
+
+
+def _keep(request: Request, sampled: Iterable[int]) -> tuple[tuple[int, ...], FinishReason | None]:
+    """Add sampled tokens to a request up to its stop token or length limit; returns those added and the reason."""
+    kept: list[int] = []
+    reason = None
+    for token_id in sampled:
+        request.token_ids.append(token_id)
+        kept.append(token_id)
+        if token_id in request.stop_token_ids:
+            reason = FinishReason.STOP
+        elif request.num_known >= request.max_tokens:
+            reason = FinishReason.LENGTH
+        if reason is not None:
+            break
+    return tuple(kept), reason

@@ -1,0 +1,84 @@
+"""A step while it is put together, and while it is in flight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from engine.scheduling.plan import ScheduledRequest, StepPlan
+from engine.scheduling.request import Request
+
+
+@dataclass(slots=True)
+class Step:
+    """Which requests take part in a step and how.
+
+    `tokens_left` is the rest of the step's token budget. `sitting_out` are requests that are left out so that their
+    blocks can be taken as soon as the step that reads them is committed. `is_short` says that some request found too
+    few free blocks, `is_retry` that the step repeats part of one that failed.
+    """
+
+    step_id: int
+    tokens_left: int
+    is_retry: bool = False
+    is_short: bool = False
+    fed: dict[int, tuple[Request, ScheduledRequest]] = field(default_factory=dict)
+    sitting_out: set[int] = field(default_factory=set)
+    swapped_out: list[Request] = field(default_factory=list)
+    swapped_in: list[Request] = field(default_factory=list)
+    copies_out: list[tuple[int, int]] = field(default_factory=list)
+    copies_in: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        """True where there is nothing for the runner to do."""
+        return not (self.fed or self.swapped_out or self.swapped_in)
+
+    def feed(self, request: Request, item: ScheduledRequest) -> None:
+        """Take in the share of one request and move its counts to where the step will leave them."""
+        self.fed[request.request_id] = (request, item)
+        self.tokens_left -= item.num_tokens
+        request.num_computed = item.start + item.num_tokens
+        request.num_pending += item.samples
+        request.num_steps_in_flight += 1
+        request.draft_token_ids = ()
+
+    def swap_out(self, request: Request, copies: tuple[tuple[int, int], ...]) -> None:
+        """Take in the copies that move a request to the host."""
+        self.swapped_out.append(request)
+        self.copies_out += copies
+        request.num_steps_in_flight += 1
+
+    def swap_in(self, request: Request, copies: tuple[tuple[int, int], ...]) -> None:
+        """Take in the copies that bring a request back to the device."""
+        self.swapped_in.append(request)
+        self.copies_in += copies
+        request.num_steps_in_flight += 1
+
+    def plan(self) -> StepPlan:
+        """The step as the runner sees it."""
+        items = tuple(item for _, item in self.fed.values())
+        return StepPlan(self.step_id, items, tuple(self.copies_out), tuple(self.copies_in))
+
+
+@dataclass(frozen=True, slots=True)
+class StepInFlight:
+    """A step that was handed to the runner and is neither committed nor rolled back."""
+
+    plan: StepPlan
+    step: Step
+
+
+def share_of(request: Request, budget: int) -> ScheduledRequest:
+    """What a request would be fed within `budget` tokens; `block_ids` is still empty.
+
+    Computed tokens catch up with wanted tokens; drafts ride along where they fit and where the request may still
+    generate them and one more. After a failure of the request on its own, smaller chunks are tried.
+    """
+    start = request.num_computed
+    drafts = request.draft_token_ids[: request.max_tokens - request.num_known - 1]
+    missing = request.num_wanted + len(drafts) - start
+    num_tokens = min(missing, budget, max(1, missing >> request.num_failures))
+    end = start + num_tokens
+    drafts = drafts[: max(0, end - request.num_wanted)]
+    known = tuple(request.token_ids[start:end]) + drafts
+    return ScheduledRequest(request.request_id, start, num_tokens, (), known, drafts, samples=end >= request.num_wanted)
