@@ -1,0 +1,113 @@
+"""The diagnosis as one JSON object, schema `doctor.diagnosis/1`, for scripts, dashboards and agents."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from typing import Any
+
+from doctor.diagnosis.outcome import Diagnosis, EvidenceFile, Gain, RankedFinding, Window
+from doctor.reports.presentation import Presentation
+from doctor.rule import Evidence, Where
+from doctor.version import __version__
+
+SCHEMA = "doctor.diagnosis/1"
+
+
+def render(diagnosis: Diagnosis, presentation: Presentation) -> str:  # noqa: ARG001 - every output is called alike
+    """The document, indented, ending in a line break."""
+    return json.dumps(document(diagnosis), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def document(diagnosis: Diagnosis) -> dict[str, Any]:
+    """The diagnosis as plain JSON values; fields are only added while the schema's number stays."""
+    return _finite(
+        {
+            "schema": SCHEMA,
+            "doctor": __version__,
+            "evidence": [_file(file) for file in diagnosis.evidence],
+            "window": _window(diagnosis.window),
+            "vitals": dict(diagnosis.vitals),
+            "findings": [_finding(finding) for finding in diagnosis.findings],
+            "ruled_out": [asdict(entry) for entry in diagnosis.ruled_out],
+            "not_run": [{"rule": entry.rule, "needs": list(entry.needs)} for entry in diagnosis.not_run],
+            "replay": asdict(diagnosis.replay) if diagnosis.replay else None,
+            "display": asdict(diagnosis.display),
+        }
+    )
+
+
+def _file(file: EvidenceFile) -> dict[str, Any]:
+    return {
+        "path": file.path,
+        "kind": file.kind,
+        "tool": file.tool,
+        "complete": file.is_complete,
+        "notes": list(file.notes),
+    }
+
+
+def _window(window: Window | None) -> dict[str, Any] | None:
+    if window is None:
+        return None
+    return {
+        "start_ns": window.start_ns,
+        "end_ns": window.end_ns,
+        "seconds": window.seconds,
+        "steps": window.steps,
+        "chosen_by": window.chosen_by,
+    }
+
+
+def _finding(finding: RankedFinding) -> dict[str, Any]:
+    return {
+        "rule": finding.rule,
+        "title": finding.title,
+        "summary": finding.summary,
+        "severity": finding.severity.label,
+        "confidence": finding.confidence,
+        "gain": _gain(finding.gain),
+        "same_cause_as": finding.same_cause_as,
+        "after_first_speedup": finding.after_first_speedup,
+        "evidence": [_evidence(evidence) for evidence in finding.evidence],
+        "fixes": [asdict(fix) for fix in finding.fixes],
+        "verify": finding.verify,
+        "doc": f"doctor explain {finding.rule}",
+    }
+
+
+def _gain(gain: Gain | None) -> dict[str, Any] | None:
+    return None if gain is None else asdict(gain)
+
+
+def _evidence(evidence: Evidence) -> dict[str, Any]:
+    return {
+        "name": evidence.name,
+        "value": evidence.value,
+        "unit": evidence.unit,
+        "where": _where(evidence.where),
+    }
+
+
+def _where(where: Where | None) -> dict[str, Any] | None:
+    if where is None:
+        return None
+    return {
+        "range": where.range,
+        "start_ns": where.start_ns,
+        "end_ns": where.end_ns,
+        "device": where.device_id,
+        "stream": where.stream_id,
+        "pid": where.pid,
+        "tid": where.tid,
+    }
+
+
+def _finite(value: Any) -> Any:
+    """The value with infinities and NaN, which JSON lacks, as null."""
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,210 @@
+"""How a diagnosis is worded; every output that people read shares these sentences.
+
+Names come from evidence that strangers recorded, so control characters are taken out here, once.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable
+from itertools import groupby
+from pathlib import PurePath
+
+from doctor.diagnosis.outcome import Diagnosis, EvidenceFile, Gain, NotRun, RankedFinding, ReplayQuality, Window
+from doctor.rule import Evidence, Severity, Where
+from doctor.units import format_bytes, format_count, format_ns, format_rate, format_share, format_speedup
+
+_FRAMEWORKS = {
+    "pytorch": "PyTorch",
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+    "tensorrt-llm": "TensorRT-LLM",
+    "transformers": "Transformers",
+    "system": "System",
+}
+_NS_PER_UNIT = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9, "seconds": 1e9}
+
+
+def clean(text: str) -> str:
+    """The text on one line, without characters that steer a terminal or break a document."""
+    visible = (" " if character.isspace() else character for character in text)
+    return "".join("?" if unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co"} else character for character in visible)
+
+
+def framework(target: str) -> str:
+    """A fix's target as its makers write it."""
+    return _FRAMEWORKS.get(target, clean(target))
+
+
+def evidence_value(evidence: Evidence) -> str:
+    """The number with its unit, as people write it: `81.0 % of window`, `2.10 us`, `1,180 launches`."""
+    if isinstance(evidence.value, str):
+        return clean(f"{evidence.value} {evidence.unit}".strip())
+    head, _, rest = clean(evidence.unit).partition(" ")
+    amount = _amount(evidence.value, head)
+    return f"{amount} {rest}".strip()
+
+
+def _amount(value: float, unit: str) -> str:
+    if unit == "share":
+        return format_share(value)
+    if unit in _NS_PER_UNIT:
+        return format_ns(value * _NS_PER_UNIT[unit])
+    if unit in {"bytes", "B"}:
+        return format_bytes(value)
+    if unit in {"bytes/s", "B/s"}:
+        return format_rate(value)
+    if unit == "x":
+        return format_speedup(value)
+    return f"{format_count(value)} {unit}".strip()
+
+
+def place(where: Where | None) -> str:
+    """Where in the recording a number was measured: `decode_step, GPU 0, stream 7, at 1.20 s`."""
+    if where is None:
+        return ""
+    parts = [
+        clean(where.range) if where.range else None,
+        f"GPU {where.device_id}" if where.device_id is not None else None,
+        f"stream {where.stream_id}" if where.stream_id is not None else None,
+        f"pid {where.pid}" if where.pid is not None else None,
+        f"thread {where.tid}" if where.tid is not None else None,
+        f"at {format_ns(where.start_ns)}" if where.start_ns is not None else None,
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def gain_short(gain: Gain | None) -> str:
+    """The win in two words: `about 4.1x`, `at most 4.9x`, `12.0 GiB`; empty where there is none to state."""
+    if gain is None:
+        return ""
+    if gain.speedup_expected is not None:
+        return f"about {format_speedup(gain.speedup_expected)}"
+    if gain.speedup_bound is not None:
+        return f"at most {format_speedup(gain.speedup_bound)}"
+    return format_bytes(gain.bytes) if gain.bytes is not None else ""
+
+
+def gain_sentence(gain: Gain | None) -> str:
+    """The win with its range and bound: `about 3.9x (2.9-5.0), at most 5.0x`."""
+    if gain is None:
+        return ""
+    parts = []
+    if gain.speedup_expected is not None:
+        parts.append(f"about {format_speedup(gain.speedup_expected)}{_range(gain)}")
+    if gain.speedup_bound is not None:
+        promise = "" if gain.speedup_expected is not None else ", not promised"
+        parts.append(f"at most {format_speedup(gain.speedup_bound)}{promise}")
+    if gain.bytes is not None:
+        parts.append(f"{format_bytes(gain.bytes)} of memory")
+    return ", ".join(parts)
+
+
+def _range(gain: Gain) -> str:
+    if gain.speedup_low is None or gain.speedup_high is None:
+        return ""
+    low, high = format_speedup(gain.speedup_low), format_speedup(gain.speedup_high)
+    return f" ({low.removesuffix('x')}-{high.removesuffix('x')})"
+
+
+def verdict(diagnosis: Diagnosis) -> str:
+    """One sentence: what is wrong, or that nothing is, or that nothing could be looked at."""
+    if not diagnosis.findings:
+        return _verdict_without_findings(diagnosis)
+    first = diagnosis.findings[0]
+    win = gain_sentence(first.gain)
+    return f"{clean(first.title)}: {win}" if win else clean(first.title)
+
+
+def _verdict_without_findings(diagnosis: Diagnosis) -> str:
+    if diagnosis.window is None and diagnosis.not_run:
+        return "Nothing could be diagnosed: this evidence holds none of what the rules need"
+    unchecked = len(diagnosis.not_run)
+    tail = f"; {_counted(unchecked, 'rule')} could not be checked" if unchecked else ""
+    return f"Nothing found: no rule saw a problem worth curing{tail}"
+
+
+def own_findings(diagnosis: Diagnosis) -> tuple[RankedFinding, ...]:
+    """Findings with a win of their own, in order."""
+    return tuple(finding for finding in diagnosis.findings if finding.same_cause_as is None)
+
+
+def followers(diagnosis: Diagnosis, principal: RankedFinding) -> tuple[RankedFinding, ...]:
+    """Findings that the cure of `principal` cures too."""
+    return tuple(finding for finding in diagnosis.findings if finding.same_cause_as == principal.rule)
+
+
+def window_sentence(window: Window | None) -> str:
+    """What part of the recording is spoken of."""
+    if window is None:
+        return "no time-line in this evidence"
+    steps = f", {_counted(window.steps, 'step')}" if window.steps is not None else ""
+    return f"window of {format_ns(window.end_ns - window.start_ns)}{steps}, chosen by {clean(window.chosen_by)}"
+
+
+def evidence_sentence(file: EvidenceFile) -> str:
+    """One file: base name, recorder, completeness."""
+    name = clean(PurePath(file.path).name or file.path)
+    tool = clean(file.tool) if file.tool else clean(file.kind)
+    return f"{name} ({tool})" if file.is_complete else f"{name} ({tool}, incomplete)"
+
+
+def vitals_parts(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """The known figures, most telling first; figures that are zero and say nothing are left out."""
+    vitals = diagnosis.vitals
+    worded = (
+        _vital(vitals.get("gpu_busy"), lambda value: f"GPU busy {format_share(value)}"),
+        _vital(vitals.get("exposed_communication") or None, lambda value: f"exposed communication {format_share(value)}"),
+        _vital(vitals.get("exposed_copy") or None, lambda value: f"exposed copies {format_share(value)}"),
+        _vital(vitals.get("launches_per_step"), lambda value: f"{format_count(round(value))} launches a step"),
+        _vital(vitals.get("kernel_median_us"), lambda value: f"median kernel {format_ns(value * 1e3)}"),
+        _vital(vitals.get("syncs_per_step"), lambda value: f"{format_count(round(value, 1))} syncs a step"),
+    )
+    return tuple(part for part in worded if part)
+
+
+def not_run_groups(not_run: tuple[NotRun, ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Rules that were not run, gathered by the evidence that would let them: `(needs, rules)`."""
+    ordered = sorted(not_run, key=lambda entry: (entry.needs, entry.rule))
+    return tuple(
+        (" or ".join(needs) or "more evidence", tuple(entry.rule for entry in group))
+        for needs, group in groupby(ordered, key=lambda entry: entry.needs)
+    )
+
+
+def replay_sentence(replay: ReplayQuality | None) -> str:
+    """How far the promised wins can be trusted; empty where nothing was replayed."""
+    if replay is None:
+        return ""
+    trust = "Wins are replayed" if replay.is_trusted else "No win is promised: the replay does not fit this recording"
+    parts = [f"class-median replay error {format_share(replay.class_median_error)}"]
+    if replay.profiler_share is not None:
+        parts.append(f"profiler {format_share(replay.profiler_share)} of the window")
+    if replay.host_speed_factor is not None:
+        parts.append(f"host {format_speedup(replay.host_speed_factor)} slower than a quiet one")
+    if replay.correction:
+        parts.append(f"corrected by {clean(replay.correction)}")
+    return f"{trust} ({', '.join(parts)})"
+
+
+def level_of(severity: Severity) -> str:
+    """The three levels that code hosts know: error, warning, note."""
+    if severity >= Severity.HIGH:
+        return "error"
+    return "warning" if severity == Severity.MEDIUM else "note"
+
+
+def message(finding: RankedFinding) -> str:
+    """A finding in one paragraph of plain text, for outputs that have room for no more."""
+    win = gain_sentence(finding.gain)
+    fixes = "; ".join(f"{framework(fix.target)}: {clean(fix.setting)}" for fix in finding.fixes)
+    parts = (clean(finding.summary), f"Win: {win}." if win else "", f"Change: {fixes}." if fixes else "")
+    return " ".join(part for part in parts if part)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{format_count(count)} {noun}{'' if count == 1 else 's'}"
+
+
+def _vital(value: float | None, word: Callable[[float], str]) -> str:
+    return "" if value is None else word(value)
