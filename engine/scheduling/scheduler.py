@@ -5,9 +5,9 @@ prefix hit starts further on, a draft is wanted until it is rejected, a preempte
 and a failed step leaves its requests where they were: no case needs a path of its own.
 
 The caller drives three verbs. `schedule` makes a plan; `commit` takes the sampled tokens of the oldest plan in flight;
-`rollback` undoes a plan that failed, and those made after it. A plan may be made before the one before it is committed:
-the token still being sampled is then counted as pending. Until a step is committed or rolled back, no block that it
-reads or writes is free.
+`rollback` undoes it instead where it failed, with all plans made after it. The next plan may be made while one is in
+flight: the token still being sampled is then counted as pending. Until a step is committed or rolled back, no block
+that it reads or writes is free.
 """
 
 from __future__ import annotations
@@ -168,9 +168,8 @@ class Scheduler:
         Raises:
             ValueError: another plan is older, or this one is not in flight.
         """
-        if not self._in_flight or self._in_flight[0].plan is not plan:
-            raise ValueError(f"step {plan.step_id} is not the oldest step in flight")
-        step = self._in_flight.popleft().step
+        step = self._oldest(plan)
+        self._in_flight.popleft()
         outputs = [self._advance(request, item, result) for request, item in step.fed.values()]
         for request in step.swapped_out:
             self.tables.release_device(request)
@@ -181,22 +180,27 @@ class Scheduler:
         return [output for output in outputs if output is not None]
 
     def rollback(self, plan: StepPlan, error: Exception) -> list[RequestOutput]:
-        """Undo a plan that failed, and every plan made after it, whose results must not be committed.
+        """Undo the oldest plan in flight, which failed, and all plans made after it; their results must not be used.
 
-        Its requests are tried again, in halves; one that has failed alone too often ends with the reason `error`.
+        Steps before it are committed first, so that no token is still pending: the device-side last tokens are void.
+        The requests are tried again, in halves; one that has failed alone too often ends with the reason `error`.
 
         Raises:
-            ValueError: the plan is not in flight.
+            ValueError: another plan is older, or this one is not in flight.
         """
-        if all(flying.plan is not plan for flying in self._in_flight):
-            raise ValueError(f"step {plan.step_id} is not in flight")
-        while (flying := self._in_flight.pop()).plan is not plan:
-            self._undo(flying.step)
-            if flying.step.is_retry:
-                self._retries.put_back(tuple(flying.step.fed))
-        self._undo(flying.step)
+        failed = self._oldest(plan)
+        while self._in_flight:
+            step = self._in_flight.pop().step
+            self._undo(step)
+            if step.is_retry and step is not failed:
+                self._retries.put_back(tuple(step.fed))
         self.counters.failed_steps += 1
-        return self._retry(flying.step, error)
+        return self._retry(failed, error)
+
+    def _oldest(self, plan: StepPlan) -> Step:
+        if not self._in_flight or self._in_flight[0].plan is not plan:
+            raise ValueError(f"step {plan.step_id} is not the oldest step in flight")
+        return self._in_flight[0].step
 
     # Planning
 
