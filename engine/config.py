@@ -35,7 +35,8 @@ class EngineConfig:
         max_model_len: prompt and output together, tokens; None is the model's own limit.
         batching: policy of the scheduler.
         policy: order of waiting requests.
-        admission: "projected-peak" admits by the memory a request will need, "free-blocks" by what is free now.
+        admission: "projected-peak" admits by the fullest moment to come, "free-blocks" by what is free now, "full-length"
+            by the longest possible answers.
         preemption: how a request that loses its blocks gets them back.
         max_num_seqs: requests in a step at most.
         max_num_batched_tokens: tokens in a step at most; longer prompts are cut into chunks.
@@ -73,7 +74,7 @@ class EngineConfig:
     max_model_len: int | None = None
     batching: Batching = "continuous"
     policy: Literal["fcfs", "deadline"] = "fcfs"
-    admission: Literal["projected-peak", "free-blocks"] = "projected-peak"
+    admission: Literal["projected-peak", "free-blocks", "full-length"] = "projected-peak"
     preemption: Literal["recompute", "swap"] = "recompute"
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 2048

@@ -1,0 +1,233 @@
+"""Builds an engine from its configuration: the one place that knows every part."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from transformers import AutoTokenizer, GenerationConfig
+
+from engine.attention.registry import create_backend
+from engine.core import EngineCore, Vocabulary
+from engine.errors import ConfigError
+from engine.execution.counters import Counters
+from engine.execution.draft_model import DraftModelProposer
+from engine.execution.forward import EagerPass, ForwardPass, ModelOnDevice
+from engine.execution.host_blocks import HostBlocks
+from engine.execution.kv_sizing import num_kv_blocks
+from engine.execution.loop import EngineLoop, LoopOptions
+from engine.execution.proposals import NgramProposer, Proposer
+from engine.execution.runner import Runner, RunnerOptions, give_back_cached_memory
+from engine.execution.staging import HostStaging, PageableStaging, PinnedStaging, Staging
+from engine.execution.token_choice import TokenChoice
+from engine.model.checkpoint import read_config
+from engine.model.kv.paged import FP8, KvGeometry, PagedKv
+from engine.model.weights import LoadOptions, load_decoder
+from engine.scheduling.admission import AdmissionRule, FullLength, PresentlyFree, ProjectedPeak
+from engine.scheduling.batching import BatchingPolicy, ContinuousBatch, DynamicWindow, SingleRequest, StaticBatch
+from engine.scheduling.deadline_queue import DeadlineQueue
+from engine.scheduling.scheduler import Preemption, Scheduler, SchedulerConfig
+from engine.scheduling.waiting_queue import ArrivalQueue, WaitingQueue
+
+if TYPE_CHECKING:
+    from engine.attention.backend import KvCache
+    from engine.config import EngineConfig
+    from engine.model.decoder import Decoder
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def build_core(config: EngineConfig) -> EngineCore:
+    """Load the model, reserve the KV cache and put the parts together.
+
+    Raises:
+        ConfigError: options do not fit the model or the machine.
+        CheckpointError: the checkpoint cannot be used.
+    """
+    return _Assembly(config).core()
+
+
+class _Assembly:
+    """One build: what several parts need is made once."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._config = config
+        self._folder = Path(config.model)
+        self._device = _device(config.device)
+        self._counters = Counters()
+        self._is_cuda = self._device.type == "cuda"
+        self._staging = self._make_staging()
+        self._decoder = self._load(self._folder)
+        self._max_len = self._max_model_len()
+        self._last_tokens = self._make_last_tokens()
+
+    def core(self) -> EngineCore:
+        """Put the parts together."""
+        config = self._config
+        kv = self._make_kv()
+        model = self._model(self._decoder, kv)
+        vocabulary = read_vocabulary(self._folder, model.vocab_size)
+        host_blocks = self._host_blocks(kv)
+        num_slots = config.max_num_seqs
+        choice = TokenChoice(num_slots, model.vocab_size, self._device, self._staging)
+        runner = Runner(
+            self._forward(model), choice, self._last_tokens, host_blocks, self._runner_options(), self._counters
+        )
+        loop = EngineLoop(self._scheduler(kv), runner, self._proposer(), self._loop_options(), self._counters)
+        weight_bytes = sum(p.nbytes for p in (*self._decoder.parameters(), *self._decoder.buffers()))
+        return EngineCore(loop, vocabulary, config.seed, kv.num_bytes, weight_bytes)
+
+    @property
+    def _overlaps(self) -> bool:
+        """By default a GPU works while the host schedules; a CPU has nobody to work beside it."""
+        if self._config.speculate is not None:
+            return False
+        return self._is_cuda if self._config.overlap is None else self._config.overlap
+
+    def _load(self, folder: Path, extra_positions: int = 0) -> Decoder:
+        positions = None if self._config.max_model_len is None else self._config.max_model_len + extra_positions
+        dtype = _DTYPES.get(self._config.dtype)
+        return load_decoder(folder, LoadOptions(self._device, dtype, max_positions=positions))
+
+    def _max_model_len(self) -> int:
+        limit = self._decoder.geometry.max_position
+        wanted = self._config.max_model_len or limit
+        if wanted > limit:
+            raise ConfigError(f"max_model_len {wanted} is beyond the {limit} positions of the model")
+        return wanted
+
+    def _make_staging(self) -> Staging:
+        if not self._is_cuda:
+            return HostStaging()
+        kind = PinnedStaging if self._config.staging == "pinned" else PageableStaging
+        return kind(self._device, self._counters)
+
+    def _make_last_tokens(self) -> torch.Tensor:
+        return torch.zeros(self._config.max_num_seqs + 1, dtype=torch.int64, device=self._device)
+
+    def _model(self, decoder: Decoder, kv: KvCache) -> ModelOnDevice:
+        name = self._config.attention
+        if name == "auto":
+            name = "triton_paged" if self._is_cuda else "torch_ref"
+        backend = create_backend(name, decoder.attention_spec)
+        return ModelOnDevice(decoder, backend, kv, self._device, decoder.geometry.vocab_size)
+
+    def _kv_geometry(self, decoder: Decoder) -> KvGeometry:
+        dtype = next(decoder.parameters()).dtype
+        return KvGeometry(decoder.layer_range, decoder.num_kv_heads, decoder.geometry.head_dim, dtype)
+
+    def _make_kv(self) -> PagedKv:
+        geometry = self._kv_geometry(self._decoder)
+        dtype = FP8 if self._config.kv_dtype == "fp8" else geometry.dtype
+        block_size = self._config.block_size if self._config.kv == "paged" else self._max_len
+        block_bytes = block_size * geometry.bytes_per_token(dtype)
+        num_blocks = num_kv_blocks(self._config, self._max_len, block_size, block_bytes, self._device)
+        return PagedKv(geometry, num_blocks, block_size, dtype, self._device)
+
+    def _forward(self, model: ModelOnDevice) -> ForwardPass:
+        eager = EagerPass(model, self._last_tokens, self._staging)
+        if self._config.layer_boundary == "synchronize":
+            eager.synchronize_layers(self._counters)
+        return eager
+
+    def _host_blocks(self, kv: PagedKv) -> HostBlocks | None:
+        if self._config.host_blocks == 0:
+            return None
+        return HostBlocks(kv, self._config.host_blocks, self._config.kv_copies == "pinned", self._counters)
+
+    def _runner_options(self) -> RunnerOptions:
+        return RunnerOptions(
+            micro_batch_size=self._config.micro_batch_size,
+            keeps_last_tokens=self._overlaps,
+            waits_for_device=self._config.step_wait == "device",
+            after_step=self._after_step,
+        )
+
+    def _after_step(self) -> None:
+        if self._config.after_step == "empty-cache":
+            self._counters.cache_flushes += 1
+            give_back_cached_memory()
+
+    def _loop_options(self) -> LoopOptions:
+        return LoopOptions(
+            overlaps=self._overlaps,
+            audits=self._config.bookkeeping == "audit",
+            num_draft_tokens=self._config.num_draft_tokens,
+            clock=time.monotonic,
+        )
+
+    def _scheduler(self, kv: PagedKv) -> Scheduler:
+        config = self._config
+        sizes = SchedulerConfig(
+            num_blocks=kv.num_blocks,
+            block_size=kv.block_size,
+            max_len=self._max_len,
+            max_running=config.max_num_seqs,
+            max_step_tokens=config.max_num_batched_tokens,
+            num_host_blocks=config.host_blocks,
+            preemption=Preemption(config.preemption),
+            prefix_caching=config.prefix_caching and config.kv == "paged",
+            prefix_namespace=str(kv.dtype),
+            max_draft_tokens=0 if config.speculate is None else config.num_draft_tokens,
+            max_failures=config.step_retries + 1,
+        )
+        return Scheduler(sizes, self._batching(), self._admission(), self._queue())
+
+    def _batching(self) -> BatchingPolicy:
+        config = self._config
+        if config.batching == "single":
+            return SingleRequest()
+        if config.batching == "static":
+            return StaticBatch(config.max_num_seqs)
+        if config.batching == "dynamic":
+            return DynamicWindow(config.max_num_seqs, config.batch_window_s)
+        return ContinuousBatch(config.max_num_batched_tokens)
+
+    def _admission(self) -> AdmissionRule:
+        if self._config.admission == "free-blocks":
+            return PresentlyFree()
+        return FullLength() if self._config.admission == "full-length" else ProjectedPeak()
+
+    def _queue(self) -> WaitingQueue:
+        return DeadlineQueue() if self._config.policy == "deadline" else ArrivalQueue()
+
+    def _proposer(self) -> Proposer | None:
+        speculate = self._config.speculate
+        if speculate is None:
+            return None
+        return NgramProposer() if speculate == "ngram" else self._draft_model(Path(speculate.removeprefix("draft:")))
+
+    def _draft_model(self, folder: Path) -> Proposer:
+        """A small model with one block a slot, long enough for the drafts behind the longest request."""
+        decoder = self._load(folder, self._config.num_draft_tokens)
+        if decoder.geometry.vocab_size != self._decoder.geometry.vocab_size:
+            sizes = f"{decoder.geometry.vocab_size} and {self._decoder.geometry.vocab_size}"
+            raise ConfigError(f"draft and target must have the same vocabulary; they have {sizes} tokens")
+        geometry = self._kv_geometry(decoder)
+        length = self._max_len + self._config.num_draft_tokens
+        kv = PagedKv(geometry, self._config.max_num_seqs, length, geometry.dtype, self._device)
+        last_tokens = self._make_last_tokens()
+        forward = EagerPass(self._model(decoder, kv), last_tokens, self._staging)
+        return DraftModelProposer(
+            forward, last_tokens, self._staging, self._counters, self._config.max_num_batched_tokens
+        )
+
+
+def read_vocabulary(folder: Path, size: int) -> Vocabulary:
+    """Tokens that end a text, and the tokenizer of a checkpoint if it has one."""
+    try:
+        eos = GenerationConfig.from_pretrained(folder, local_files_only=True).eos_token_id
+    except OSError:
+        eos = getattr(read_config(folder), "eos_token_id", None)
+    eos_ids = tuple(eos) if isinstance(eos, list) else () if eos is None else (eos,)
+    has_tokenizer = any((folder / name).exists() for name in ("tokenizer.json", "tokenizer.model", "vocab.json"))
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True) if has_tokenizer else None
+    return Vocabulary(size, eos_ids, tokenizer)
+
+
+def _device(name: str) -> torch.device:
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device cuda is wanted, but torch sees no GPU here")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")

@@ -1,0 +1,127 @@
+"""Host memory through which the numbers of a step reach the device, and its tokens come back."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from engine.execution.counters import Counters
+
+_ALIGNMENT = 16
+
+
+class Staging(Protocol):
+    """Brings arrays of integers or floats to the device."""
+
+    def to_device(self, arrays: Sequence[NDArray[np.generic]]) -> list[Tensor]:
+        """Return one tensor on the device for each array, same type and shape."""
+        ...
+
+
+class HostStaging:
+    """For the CPU: the arrays are the tensors."""
+
+    def to_device(self, arrays: Sequence[NDArray[np.generic]]) -> list[Tensor]:
+        """Wrap the arrays without a copy."""
+        return [torch.from_numpy(array) for array in arrays]
+
+
+class PageableStaging:
+    """One copy an array from pageable memory: each one holds up the host until the driver has read the array."""
+
+    def __init__(self, device: torch.device, counters: Counters) -> None:
+        self._device = device
+        self._counters = counters
+
+    def to_device(self, arrays: Sequence[NDArray[np.generic]]) -> list[Tensor]:
+        """Copy array by array and wait for each."""
+        self._counters.pageable_copies += len(arrays)
+        return [torch.from_numpy(array).to(self._device) for array in arrays]
+
+
+class PinnedStaging:
+    """All arrays of a step in one asynchronous copy from pinned memory.
+
+    A buffer is written again only after the device has read it: each one has an event, and there are more buffers than
+    steps in flight, so that in the steady state nobody waits.
+    """
+
+    def __init__(self, device: torch.device, counters: Counters, num_buffers: int = 4) -> None:
+        self._device = device
+        self._counters = counters
+        self._free: deque[tuple[Tensor, torch.cuda.Event]] = deque()
+        for _ in range(num_buffers):
+            self._free.append((torch.empty(1 << 16, dtype=torch.uint8, pin_memory=True), torch.cuda.Event()))  # type: ignore[no-untyped-call]
+
+    def to_device(self, arrays: Sequence[NDArray[np.generic]]) -> list[Tensor]:
+        """Pack the arrays into one pinned buffer and copy it once."""
+        target = torch.empty(layout_size(arrays), dtype=torch.uint8, device=self._device)
+        self.copy_into(arrays, target)
+        return layout_views(arrays, target)
+
+    def copy_into(self, arrays: Sequence[NDArray[np.generic]], target: Tensor) -> None:
+        """Pack the arrays as `layout_views` finds them into a buffer on the device; CUDA graphs keep theirs.
+
+        Args:
+            arrays: the values.
+            target: uint8, at least `layout_size(arrays)` long.
+        """
+        starts, size = _layout(arrays)
+        host, is_read = self._writable(size)
+        view = host.numpy()
+        for start, array in zip(starts, arrays, strict=True):
+            view[start : start + array.nbytes].view(array.dtype)[:] = array.reshape(-1)
+        target[:size].copy_(host[:size], non_blocking=True)
+        is_read.record()
+        self._free.append((host, is_read))
+        self._counters.pinned_copies += 1
+
+    def _writable(self, size: int) -> tuple[Tensor, torch.cuda.Event]:
+        host, is_read = self._free.popleft()
+        if not is_read.query():  # type: ignore[no-untyped-call]
+            self._counters.syncs += 1
+            is_read.synchronize()
+        if host.numel() < size:
+            host = torch.empty(2 * size, dtype=torch.uint8, pin_memory=True)
+        return host, is_read
+
+
+def layout_views(arrays: Sequence[NDArray[np.generic]], buffer: Tensor) -> list[Tensor]:
+    """Views of a uint8 buffer where `PinnedStaging.copy_into` puts arrays of these types and shapes."""
+    starts, _ = _layout(arrays)
+    return [
+        buffer[start : start + array.nbytes].view(_torch_dtype(array)).view(array.shape)
+        for start, array in zip(starts, arrays, strict=True)
+    ]
+
+
+def layout_size(arrays: Sequence[NDArray[np.generic]]) -> int:
+    """Bytes that arrays of these types and shapes take in one packed buffer."""
+    return _layout(arrays)[1]
+
+
+def _layout(arrays: Sequence[NDArray[np.generic]]) -> tuple[list[int], int]:
+    starts, end = [], 0
+    for array in arrays:
+        starts.append(end)
+        end += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+    return starts, end
+
+
+def _torch_dtype(array: NDArray[np.generic]) -> torch.dtype:
+    return _DTYPES[array.dtype]
+
+
+_DTYPES = {
+    np.dtype(np.int64): torch.int64,
+    np.dtype(np.int32): torch.int32,
+    np.dtype(np.float32): torch.float32,
+}
