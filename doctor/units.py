@@ -49,8 +49,9 @@ def format_share(share: float) -> str:
 
 
 def format_speedup(factor: float) -> str:
-    """A speed-up factor: `4.1x`, `1.07x` below two, where the second digit carries the meaning."""
-    return f"{factor:.2f}x" if factor < 2 else f"{_three_digits(factor)}x"
+    """A speed-up factor: `12x`, `4.1x`, and `1.07x` below two, where the second digit carries the meaning."""
+    digits = 0 if factor >= 10 else 1 if factor >= 2 else 2
+    return f"{factor:.{digits}f}x"
 
 
 def format_count(count: float) -> str:

@@ -15,14 +15,14 @@ from doctor.version import __version__
 SCHEMA = "doctor.diagnosis/1"
 
 
-def render(diagnosis: Diagnosis, presentation: Presentation) -> str:  # noqa: ARG001 - every output is called alike
+def render(diagnosis: Diagnosis, presentation: Presentation) -> str:
     """The document, indented, ending in a line break."""
     return json.dumps(document(diagnosis), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def document(diagnosis: Diagnosis) -> dict[str, Any]:
     """The diagnosis as plain JSON values; fields are only added while the schema's number stays."""
-    return _finite(
+    plain: dict[str, Any] = _finite(
         {
             "schema": SCHEMA,
             "doctor": __version__,
@@ -36,6 +36,7 @@ def document(diagnosis: Diagnosis) -> dict[str, Any]:
             "display": asdict(diagnosis.display),
         }
     )
+    return plain
 
 
 def _file(file: EvidenceFile) -> dict[str, Any]:

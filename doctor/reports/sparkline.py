@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from doctor.diagnosis.outcome import TimelineBin
 
@@ -39,7 +40,7 @@ def _merge(shares: Sequence[float], width: int) -> list[float]:
     """Means of neighbouring bins, so that at most `width` are left."""
     cells = min(width, len(shares))
     edges = [index * len(shares) // cells for index in range(cells + 1)]
-    return [sum(shares[low:high]) / (high - low) for low, high in zip(edges, edges[1:], strict=False)]
+    return [sum(shares[low:high]) / (high - low) for low, high in pairwise(edges)]
 
 
 def _cell(share: float, levels: str) -> str:

@@ -28,7 +28,9 @@ _NS_PER_UNIT = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9, "seconds": 1e9}
 def clean(text: str) -> str:
     """The text on one line, without characters that steer a terminal or break a document."""
     visible = (" " if character.isspace() else character for character in text)
-    return "".join("?" if unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co"} else character for character in visible)
+    return "".join(
+        "?" if unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co"} else character for character in visible
+    )
 
 
 def framework(target: str) -> str:
@@ -154,7 +156,9 @@ def vitals_parts(diagnosis: Diagnosis) -> tuple[str, ...]:
     vitals = diagnosis.vitals
     worded = (
         _vital(vitals.get("gpu_busy"), lambda value: f"GPU busy {format_share(value)}"),
-        _vital(vitals.get("exposed_communication") or None, lambda value: f"exposed communication {format_share(value)}"),
+        _vital(
+            vitals.get("exposed_communication") or None, lambda value: f"exposed communication {format_share(value)}"
+        ),
         _vital(vitals.get("exposed_copy") or None, lambda value: f"exposed copies {format_share(value)}"),
         _vital(vitals.get("launches_per_step"), lambda value: f"{format_count(round(value))} launches a step"),
         _vital(vitals.get("kernel_median_us"), lambda value: f"median kernel {format_ns(value * 1e3)}"),

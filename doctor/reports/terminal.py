@@ -1,0 +1,222 @@
+"""The diagnosis for a person at a terminal: the verdict and the setting to change stand on the first screen.
+
+Order: verdict, first finding in full, the other findings, what looks guilty and is not, what was not checked, the
+recording itself. Everything is placed in two columns that fit 80 cells and grow with the screen. Without colour the
+order of the words alone carries the meaning.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from doctor.diagnosis.outcome import Diagnosis, RankedFinding
+from doctor.reports import sparkline, wording
+from doctor.reports.presentation import Presentation
+from doctor.rule import Severity
+from doctor.units import format_count, format_ns, format_share, format_speedup
+
+_WIDEST = 132
+_INDENT = 2
+_BODY_INDENT = 3
+_LABEL_WIDTH = 14
+_FRAMEWORK_WIDTH = 12
+_KERNELS_SHOWN = 5
+_STYLES = {
+    Severity.CRITICAL: "bold red",
+    Severity.HIGH: "bold magenta",
+    Severity.MEDIUM: "bold yellow",
+    Severity.LOW: "bold cyan",
+    Severity.INFO: "bold",
+}
+_FAINT = "bright_black"
+
+
+def render(diagnosis: Diagnosis, presentation: Presentation) -> str:
+    """The report as text, with ANSI colours where the receiver understands them."""
+    width = min(presentation.width, _WIDEST)
+    console = Console(
+        file=io.StringIO(),
+        width=width,
+        force_terminal=presentation.is_coloured,
+        color_system="standard" if presentation.is_coloured else None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+    console.print(layout(diagnosis, width, is_unicode=presentation.is_unicode))
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    text = "\n".join(line.rstrip() for line in lines) + "\n"
+    return text if presentation.is_unicode else text.encode("ascii", "replace").decode("ascii")
+
+
+def layout(diagnosis: Diagnosis, width: int, *, is_unicode: bool = True) -> RenderableType:
+    """The report as a rich renderable of `width` columns."""
+    findings = wording.own_findings(diagnosis)
+    body = [_finding(diagnosis, finding, place) for place, finding in enumerate(findings, start=1)]
+    tail = (_ruled_out(diagnosis), _not_run(diagnosis), _kernels(diagnosis), _recording(diagnosis))
+    parts = (_verdict(diagnosis), _vitals(diagnosis, width, is_unicode=is_unicode), *body, *tail)
+    return Group(*(part for part in parts if part is not None))
+
+
+def _verdict(diagnosis: Diagnosis) -> RenderableType:
+    if not diagnosis.findings:
+        style = "bold green" if diagnosis.window is not None else "bold yellow"
+        return _indented(Text(wording.verdict(diagnosis), style=style))
+    first = diagnosis.findings[0]
+    line = Text.assemble(
+        (f" {first.severity.label.upper()} ", f"{_STYLES[first.severity]} reverse"),
+        "  ",
+        (wording.clean(first.title), "bold"),
+    )
+    win = wording.gain_sentence(first.gain)
+    return _indented(Group(line, Text(f"To win: {win}", style="bold green")) if win else line)
+
+
+def _vitals(diagnosis: Diagnosis, width: int, *, is_unicode: bool) -> RenderableType | None:
+    rows = sparkline.rows(diagnosis.display.timeline, width - _LABEL_WIDTH - 2 * _INDENT - 1, is_unicode=is_unicode)
+    table = _two_columns()
+    for row in rows:
+        table.add_row(Text(row.label, style=_FAINT), Text(row.cells, style="cyan", no_wrap=True, overflow="crop"))
+    words = (" · " if is_unicode else "; ").join(wording.vitals_parts(diagnosis))
+    if not rows and not words:
+        return None
+    return _indented(Group(*([Text(words)] if words else []), *([table] if rows else [])), above=1)
+
+
+def _finding(diagnosis: Diagnosis, finding: RankedFinding, place: int) -> RenderableType:
+    table = _two_columns()
+    _add(table, "To win", [_win(finding)] if finding.gain is not None else [])
+    _add(table, "Change", [_fixes(finding, has_reasons=place == 1)] if finding.fixes else [])
+    _add(table, "Verify", [Text(wording.clean(finding.verify))] if finding.verify else [])
+    _add(table, "Evidence", [_evidence(finding)] if finding.evidence else [])
+    _add(table, "Same cause", [_follower(follower) for follower in wording.followers(diagnosis, finding)])
+    _add(table, "Read more", [Text(f"doctor explain {finding.rule}", style=_FAINT)])
+    summary = Padding(Text(wording.clean(finding.summary)), (0, 0, 0, _BODY_INDENT))
+    return _indented(Group(_heading(finding, place), summary, table), above=1)
+
+
+def _heading(finding: RankedFinding, place: int) -> RenderableType:
+    return Text.assemble(
+        (f"{place:<{_BODY_INDENT}}", "bold"),
+        (finding.severity.label, _STYLES[finding.severity]),
+        "  ",
+        (wording.clean(finding.title), "bold"),
+    )
+
+
+def _win(finding: RankedFinding) -> Text:
+    line = Text(wording.gain_sentence(finding.gain), style="green")
+    if finding.after_first_speedup is not None:
+        line.append(f"; {format_speedup(finding.after_first_speedup)} more once the first is cured", style=_FAINT)
+    return line
+
+
+def _fixes(finding: RankedFinding, *, has_reasons: bool) -> RenderableType:
+    table = Table.grid(padding=(0, 1, 0, 0), expand=True)
+    table.add_column(width=_FRAMEWORK_WIDTH, no_wrap=True)
+    table.add_column(ratio=1)
+    for fix in finding.fixes:
+        line = Text(wording.clean(fix.setting), style="bold")
+        if has_reasons and fix.why:
+            line.append(f"\n{wording.clean(fix.why)}", style=f"not bold {_FAINT}")
+        table.add_row(Text(wording.framework(fix.target)), line)
+    return table
+
+
+def _evidence(finding: RankedFinding) -> RenderableType:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(ratio=3)
+    table.add_column(ratio=3)
+    table.add_column(ratio=4, style=_FAINT)
+    for evidence in finding.evidence:
+        value = Text(wording.evidence_value(evidence), style="bold")
+        table.add_row(Text(wording.clean(evidence.name)), value, Text(wording.place(evidence.where)))
+    return table
+
+
+def _follower(finding: RankedFinding) -> Text:
+    return Text.assemble((wording.clean(finding.title), ""), (f"  {finding.rule}", _FAINT))
+
+
+def _ruled_out(diagnosis: Diagnosis) -> RenderableType | None:
+    return _section(
+        "Looks guilty, is not",
+        ((entry.rule, wording.clean(entry.because)) for entry in diagnosis.ruled_out),
+    )
+
+
+def _not_run(diagnosis: Diagnosis) -> RenderableType | None:
+    return _section(
+        "Not checked",
+        ((f"needs {needs}", ", ".join(rules)) for needs, rules in wording.not_run_groups(diagnosis.not_run)),
+    )
+
+
+def _section(title: str, entries: Iterable[tuple[str, str]]) -> RenderableType | None:
+    lines = [Text.assemble((f"{head}  ", "bold"), body) for head, body in entries]
+    if not lines:
+        return None
+    return _indented(
+        Group(Text(title, style="bold"), *(Padding(line, (0, 0, 0, _BODY_INDENT)) for line in lines)), above=1
+    )
+
+
+def _kernels(diagnosis: Diagnosis) -> RenderableType | None:
+    shown = diagnosis.display.kernels[:_KERNELS_SHOWN]
+    if not shown:
+        return None
+    table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, header_style=_FAINT, pad_edge=False, expand=True)
+    table.add_column("share", justify="right", min_width=6)
+    table.add_column("count", justify="right", min_width=6)
+    table.add_column("median", justify="right", min_width=7)
+    table.add_column("kernel", no_wrap=True, overflow="ellipsis", ratio=1)
+    for row in shown:
+        table.add_row(
+            format_share(row.share_of_busy),
+            format_count(row.count),
+            format_ns(row.median_ns),
+            Text.assemble((f"{wording.clean(row.family)}  ", _FAINT), wording.clean(row.name)),
+        )
+    return _indented(Group(Text("Top kernels", style="bold"), Padding(table, (0, 0, 0, _BODY_INDENT))), above=1)
+
+
+def _recording(diagnosis: Diagnosis) -> RenderableType | None:
+    lines = [Text(wording.evidence_sentence(file)) for file in diagnosis.evidence]
+    lines.extend(
+        Text(f"  {wording.clean(note)}", style="yellow" if not file.is_complete else _FAINT)
+        for file in diagnosis.evidence
+        for note in file.notes
+    )
+    lines.append(Text(wording.window_sentence(diagnosis.window)))
+    replay = wording.replay_sentence(diagnosis.replay)
+    if replay:
+        lines.append(Text(replay))
+        assert diagnosis.replay is not None
+        lines.extend(Text(f"  {wording.clean(note)}", style="yellow") for note in diagnosis.replay.notes)
+    return _indented(
+        Group(Text("Recording", style="bold"), *(Padding(line, (0, 0, 0, _BODY_INDENT)) for line in lines)), above=1
+    )
+
+
+def _two_columns() -> Table:
+    table = Table.grid(padding=(0, 1, 0, 0), expand=True)
+    table.add_column(width=_LABEL_WIDTH, no_wrap=True)
+    table.add_column(ratio=1)
+    return table
+
+
+def _add(table: Table, label: str, lines: Sequence[RenderableType]) -> None:
+    for position, line in enumerate(lines):
+        table.add_row(Text(f"{' ' * _BODY_INDENT}{label}" if position == 0 else "", style=_FAINT), line)
+
+
+def _indented(part: RenderableType, *, above: int = 0) -> RenderableType:
+    return Padding(part, (above, 0, 0, _INDENT))
