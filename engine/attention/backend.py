@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
     from torch import Tensor
 
     from engine.attention.meta import AttentionMeta
@@ -31,6 +34,10 @@ class Attend(Protocol):
         ...
 
 
+AttendUnrotated: TypeAlias = "Callable[[tuple[Tensor, Tensor, Tensor], tuple[Tensor, Tensor], int], Tensor]"
+"""A pass may offer this as `attend_unrotated`: (q, k, v) still to be rotated, (cos_TD, sin_TD), layer."""
+
+
 class KvCache(Protocol):
     """Keys and values of the layers held here. Layers are numbered as in the whole model."""
 
@@ -40,8 +47,17 @@ class KvCache(Protocol):
         ...
 
     @property
+    def dtype(self) -> torch.dtype:
+        """Type of a stored number; that of the model, or FP8."""
+        ...
+
+    @property
     def num_bytes(self) -> int:
         """Bytes allocated for keys, values and scales."""
+        ...
+
+    def scales(self, layer: int) -> tuple[float, float]:
+        """Factors by which stored keys and values are multiplied on the way out; 1 unless stored as FP8."""
         ...
 
     def layer(self, layer: int) -> tuple[Tensor, Tensor]:

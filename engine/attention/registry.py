@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from engine.errors import ConfigError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -27,10 +29,10 @@ def create_backend(name: str, spec: AttentionSpec) -> AttentionBackend:
     """Build the backend called `name` for a model.
 
     Raises:
-        ValueError: no backend has this name; the message lists those that exist.
+        ConfigError: no backend has this name; the message lists those that exist.
     """
     if name not in _BACKENDS:
-        raise ValueError(f"unknown attention backend {name!r}; choose one of {', '.join(backend_names())}")
+        raise ConfigError(f"unknown attention backend {name!r}; choose one of {', '.join(backend_names())}")
     module, attribute = _BACKENDS[name]
     factory: Callable[[AttentionSpec], AttentionBackend] = getattr(import_module(module), attribute)
     return factory(spec)

@@ -62,7 +62,7 @@ class TorchReferencePass:
         out_THD = torch.empty_like(q_THD, memory_format=torch.contiguous_format)
         for index, group in enumerate(self._groups):
             q = q_THD[group.token_rows]
-            if group.is_fresh_prompt and self._sees_all(group, layer) and k_TND.dtype == self._kv_dtype(layer):
+            if group.is_fresh_prompt and self._sees_all(group, layer) and k_TND.dtype == self._kv.dtype:
                 out = _attend_fresh(q, k_TND[group.token_rows], v_TND[group.token_rows], self._spec.scale)
             else:
                 out = self._attend_cached(index, q, layer)
@@ -72,9 +72,6 @@ class TorchReferencePass:
     def _sees_all(self, group: _Group, layer: int) -> bool:
         window = self._spec.windows[layer]
         return window is None or group.max_k <= window
-
-    def _kv_dtype(self, layer: int) -> torch.dtype:
-        return self._kv.layer(layer)[0].dtype
 
     def _attend_cached(self, index: int, q_THD: Tensor, layer: int) -> Tensor:
         group = self._groups[index]

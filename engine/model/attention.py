@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from engine.attention.backend import Attend
+from engine.attention.backend import Attend, AttendUnrotated
 from engine.model.norm import RmsNorm
 from engine.model.operators import Operators
 
@@ -43,7 +43,15 @@ class SelfAttention(nn.Module):
         qk, v = heads[:, :num_qk], heads[:, num_qk:]
         if self.head_norms is not None:
             qk = self.head_norms(qk)
-        qk = operators.rotate(qk, *rotation)
-        attended = attend(qk[:, : self.num_heads], qk[:, self.num_heads :], v, self.layer)
+        attended = self._attend(qk, v, rotation, attend, operators)
         out_TD: Tensor = self.output(attended.flatten(1))
         return out_TD
+
+    def _attend(
+        self, qk: Tensor, v: Tensor, rotation: tuple[Tensor, Tensor], attend: Attend, operators: Operators
+    ) -> Tensor:
+        fused: AttendUnrotated | None = getattr(attend, "attend_unrotated", None)
+        if fused is not None:
+            return fused((qk[:, : self.num_heads], qk[:, self.num_heads :], v), rotation, self.layer)
+        qk = operators.rotate(qk, *rotation)
+        return attend(qk[:, : self.num_heads], qk[:, self.num_heads :], v, self.layer)

@@ -12,8 +12,17 @@ from engine.model.architectures import ModelGeometry, read_geometry
 from engine.model.attention import SelfAttention
 from engine.model.checkpoint import Checkpoint, read_config
 from engine.model.decoder import Decoder, DecoderLayer
-from engine.model.linear import DenseLinear
+from engine.model.linear import keep_matrix
 from engine.model.mlp import GatedMlp
+from engine.model.moe import (
+    Experts,
+    Gate,
+    GroupedExperts,
+    LoopedExperts,
+    MixtureOfExperts,
+    gate_at_once,
+    gate_in_rounds,
+)
 from engine.model.norm import RmsNorm, stack_head_norms
 from engine.model.operators import REFERENCE, Operators
 from engine.model.rope import build_rotary_table
@@ -32,6 +41,8 @@ class LoadOptions:
         layers: layers of this stage; None is all.
         max_positions: positions that the rotary table covers; None is the model's own limit.
         operators: elementwise steps.
+        has_grouped_experts: run experts by grouped products (else one after the other, the ill variant).
+        has_fused_gate: choose experts in one selection (else in rounds, the ill variant).
     """
 
     device: torch.device = _CPU
@@ -39,6 +50,8 @@ class LoadOptions:
     layers: range | None = None
     max_positions: int | None = None
     operators: Operators = REFERENCE
+    has_grouped_experts: bool = True
+    has_fused_gate: bool = True
 
 
 def load_decoder(folder: Path, options: LoadOptions) -> Decoder:
@@ -107,8 +120,8 @@ class _Builder:
         weight = self.stacked([f"{name}.weight" for name in names])
         biases = [f"{name}.bias" for name in names]
         if not any(bias in self._checkpoint for bias in biases):
-            return DenseLinear(weight, None)
-        return DenseLinear(weight, self.stacked(biases))
+            return keep_matrix(weight, None)
+        return keep_matrix(weight, self.stacked(biases))
 
     def norm(self, name: str) -> RmsNorm:
         return RmsNorm(self.vector(f"{name}.weight"), self._geometry.rms_eps, self._options.operators)
@@ -116,7 +129,10 @@ class _Builder:
     def layer(self, number: int) -> DecoderLayer:
         prefix = f"model.layers.{number}"
         norms = (self.norm(f"{prefix}.input_layernorm"), self.norm(f"{prefix}.post_attention_layernorm"))
-        return DecoderLayer(self._attention(number), self._mlp(f"{prefix}.mlp"), norms)
+        experts = self._geometry.experts
+        is_sparse = experts is not None and number in experts.layers
+        mlp = self._experts(prefix) if is_sparse else self._mlp(f"{prefix}.mlp")
+        return DecoderLayer(self._attention(number), mlp, norms)
 
     def _attention(self, number: int) -> SelfAttention:
         prefix = f"model.layers.{number}.self_attn"
@@ -142,6 +158,30 @@ class _Builder:
         gate_up = self.linear(f"{prefix}.gate_proj", f"{prefix}.up_proj")
         return GatedMlp(gate_up, self.linear(f"{prefix}.down_proj"), self._options.operators)
 
+    def _experts(self, prefix: str) -> MixtureOfExperts:
+        geometry = self._geometry.experts
+        assert geometry is not None
+        block, gate, up, down = geometry.names
+        numbers = range(geometry.num_experts)
+        gate_up_ECD = self._expert_stack(f"{prefix}.{block}", numbers, (gate, up))
+        down_EDI = self._expert_stack(f"{prefix}.{block}", numbers, (down,))
+        kind: type[Experts] = GroupedExperts if self._options.has_grouped_experts else LoopedExperts
+        experts = kind(gate_up_ECD, down_EDI, numbers.start, geometry.num_experts, self._options.operators)
+        choose: Gate = gate_at_once if self._options.has_fused_gate else gate_in_rounds
+        router_ED = self._checkpoint.tensor(f"{prefix}.{block}.gate.weight").to(self._options.device)
+        return MixtureOfExperts(router_ED, experts, choose, geometry.top_k, geometry.is_renormalised)
+
+    def _expert_stack(self, prefix: str, numbers: range, names: tuple[str, ...]) -> Tensor:
+        """One tensor for a projection of all experts; `names` lie one below the other in each."""
+        first = [self._checkpoint.tensor(f"{prefix}.experts.{numbers.start}.{name}.weight") for name in names]
+        rows = [part.shape[0] for part in first]
+        shape = (len(numbers), sum(rows), first[0].shape[1])
+        stack = torch.empty(shape, dtype=self._dtype, device=self._options.device)
+        for place, number in zip(stack, numbers, strict=True):
+            for part, name in zip(torch.split(place, rows), names, strict=True):
+                part.copy_(self._checkpoint.tensor(f"{prefix}.experts.{number}.{name}.weight"))
+        return stack
+
     def attach_ends(self, decoder: Decoder) -> None:
         embedding = self.stacked(["model.embed_tokens.weight"])
         if decoder.layer_range.start == 0:
@@ -149,4 +189,4 @@ class _Builder:
         if decoder.layer_range.stop == self._geometry.num_layers:
             decoder.norm = self.norm("model.norm")
             is_tied = self._geometry.is_tied or "lm_head.weight" not in self._checkpoint
-            decoder.head = DenseLinear(embedding, None) if is_tied else self.linear("lm_head")
+            decoder.head = keep_matrix(embedding, None) if is_tied else self.linear("lm_head")
