@@ -1,0 +1,85 @@
+"""Kernels, copies, memory sets, graph launches and synchronisation records, in the words of the case file."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from doctor.formats.nsys_export.codes import NO_EVENT, Codes
+from doctor.formats.nsys_export.identifiers import process_ids
+from doctor.formats.nsys_export.names import StringTable, translate
+
+
+def _on_stream(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    columns = {
+        "pid": process_ids(batch.column("globalPid")),
+        "device_id": batch.column("deviceId"),
+        "context_id": batch.column("contextId"),
+        "stream_id": batch.column("streamId"),
+        "correlation_id": batch.column("correlationId"),
+        "start_ns": batch.column("start"),
+        "end_ns": batch.column("end"),
+    }
+    if "graphNodeId" in batch.schema.names:
+        columns["graph_node_id"] = batch.column("graphNodeId")
+    return columns
+
+
+def kernels(batch: pa.RecordBatch, strings: StringTable) -> pa.RecordBatch:
+    """Rows of `kernel` out of CUPTI_ACTIVITY_KIND_KERNEL."""
+    return pa.RecordBatch.from_pydict(
+        {
+            **_on_stream(batch),
+            "name": strings.look_up(batch.column("demangledName")),
+            "short_name": strings.look_up(batch.column("shortName")),
+            **{f"{kind}_{axis.lower()}": batch.column(f"{kind}{axis}") for kind in ("grid", "block") for axis in "XYZ"},
+            "registers_per_thread_count": batch.column("registersPerThread"),
+            "static_shared_bytes": batch.column("staticSharedMemory"),
+            "dynamic_shared_bytes": batch.column("dynamicSharedMemory"),
+        }
+    )
+
+
+def copies(batch: pa.RecordBatch, codes: Codes) -> pa.RecordBatch:
+    """Rows of `memcpy` out of CUPTI_ACTIVITY_KIND_MEMCPY."""
+    return pa.RecordBatch.from_pydict(
+        {
+            **_on_stream(batch),
+            "size_bytes": batch.column("bytes"),
+            "copy_kind": translate(batch.column("copyKind"), codes.copy_kinds),
+            "src_kind": translate(batch.column("srcKind"), codes.memory_kinds),
+            "dst_kind": translate(batch.column("dstKind"), codes.memory_kinds),
+        }
+    )
+
+
+def memory_sets(batch: pa.RecordBatch, codes: Codes) -> pa.RecordBatch:
+    """Rows of `memset` out of CUPTI_ACTIVITY_KIND_MEMSET."""
+    return pa.RecordBatch.from_pydict(
+        {
+            **_on_stream(batch),
+            "size_bytes": batch.column("bytes"),
+            "memory_kind": translate(batch.column("memKind"), codes.memory_kinds),
+        }
+    )
+
+
+def graph_launches(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of `graph_trace` out of CUPTI_ACTIVITY_KIND_GRAPH_TRACE."""
+    return pa.RecordBatch.from_pydict(
+        {**_on_stream(batch), "graph_id": batch.column("graphId"), "graph_exec_id": batch.column("graphExecId")}
+    )
+
+
+def synchronisations(batch: pa.RecordBatch, codes: Codes) -> pa.RecordBatch:
+    """Rows of `device_sync` out of CUPTI_ACTIVITY_KIND_SYNCHRONIZATION.
+
+    Since schema 3.17 a capture made by an older version has 0 in syncType and its value in deprecatedSyncType.
+    Recorders up to 2025.3 also store a stream synchronisation under the number of a stream's wait for an event; only
+    the latter names an event.
+    """
+    current, deprecated = batch.column("syncType"), batch.column("deprecatedSyncType")
+    kind = translate(pc.if_else(pc.fill_null(pc.not_equal(current, 0), False), current, deprecated), codes.sync_kinds)
+    names_no_event = pc.fill_null(pc.equal(batch.column("eventId"), NO_EVENT), False)
+    miscounted = pc.and_(names_no_event, pc.fill_null(pc.equal(kind, "stream_wait"), False))
+    return pa.RecordBatch.from_pydict({**_on_stream(batch), "sync_kind": pc.if_else(miscounted, "stream", kind)})

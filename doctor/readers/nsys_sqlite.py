@@ -1,0 +1,62 @@
+"""SQLite exports of Nsight Systems (`nsys export --type sqlite`, `nsys stats`), schema versions of 2020 to 2026.
+
+Times are taken as they stand in the file: relative to the start of the capture unless the export was made with a shift.
+The version in the file is the exporter's. Damaged files give what SQLite can still read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from doctor.case.batch import SourceFacts, TableBatch
+from doctor.errors import DamagedEvidenceError
+from doctor.formats.nsys_export import export, tables
+from doctor.formats.nsys_export.recording import Recording
+from doctor.readers.protocol import Progress, no_progress
+from doctor.readers.sqlite_tables import MAGIC, SqliteTables
+
+_BULK = (tables.RUNTIME, tables.KERNEL, tables.MEMCPY, tables.MEMSET, tables.SYNCHRONIZATION, tables.NVTX, tables.OSRT)
+
+
+class NsysSqliteReader:
+    """Reads one SQLite export."""
+
+    kind = "nsys-sqlite"
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        """Tell an export by its tables; of a damaged file by their names in its first pages."""
+        if not head.startswith(MAGIC):
+            return False
+        try:
+            with SqliteTables(path, no_progress) as file:
+                return not file.table_names.isdisjoint(tables.MARKS_OF_AN_EXPORT)
+        except DamagedEvidenceError:
+            return any(name.encode() in head for name in tables.MARKS_OF_AN_EXPORT)
+
+    def read(self, path: Path, progress: Progress) -> Iterator[TableBatch | SourceFacts]:
+        """Yield the rows of one export.
+
+        Raises:
+            DamagedEvidenceError: the list of tables itself cannot be read.
+        """
+        with SqliteTables(path, progress) as file:
+            file.expect([table.name for table in _BULK])
+            for part in export.read_export(file):
+                if isinstance(part, Recording):
+                    yield _facts(self.kind, part, tuple(file.damage))
+                else:
+                    yield TableBatch(part.table, part.rows)
+
+
+def _facts(kind: str, recording: Recording, damage: tuple[str, ...]) -> SourceFacts:
+    return SourceFacts(
+        kind=kind,
+        tool=f"nsys {recording.exporter} (exporter)" if recording.exporter else "nsys",
+        is_complete=not damage,
+        notes=damage,
+        capture_start_ns=recording.capture_start_ns,
+        capture_end_ns=recording.capture_end_ns,
+        clock_offset_ns=recording.clock_offset_ns,
+        graph_trace_level=recording.graph_trace_level,
+    )

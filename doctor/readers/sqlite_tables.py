@@ -1,0 +1,164 @@
+"""The tables of an SQLite file as Arrow batches: read-only, nothing written beside it, damage noted and survived."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from doctor.errors import DamagedEvidenceError
+from doctor.formats.nsys_export.tables import ExportTable, Only
+from doctor.readers.protocol import Progress
+
+MAGIC = b"SQLite format 3\x00"
+
+_BATCH_ROWS = 1 << 16
+_PAGE_SIZE_AT, _PAGE_COUNT_AT = slice(16, 18), slice(28, 32)
+
+
+class SqliteTables:
+    """An open SQLite file; a context manager.
+
+    It is opened immutable: SQLite takes no lock, replays no journal and writes nothing, so a file on a read-only disk
+    reads too. A schema in the file can run nothing: views, virtual tables and triggers are left alone.
+
+    Attributes:
+        damage: one line on each thing that could not be read so far.
+    """
+
+    def __init__(self, path: Path, progress: Progress) -> None:
+        self.damage: list[str] = []
+        self._path = path
+        self._progress = progress
+        self._size_bytes = path.stat().st_size
+        self._rows_done = 0
+        self._rows_total = 0
+        self._connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+        self._connection.text_factory = _decode
+        self._columns = self._read_schema()
+        self._note_missing_pages()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    @property
+    def table_names(self) -> frozenset[str]:
+        """Names of the tables that the file has."""
+        return frozenset(self._columns)
+
+    def expect(self, tables: Sequence[str]) -> None:
+        """Announce the tables that will be read: their last row ids give progress a total."""
+        for table in tables:
+            if self.has(table):
+                try:
+                    row = self._connection.execute(f"SELECT max(rowid) FROM {_quoted(table)}").fetchone()
+                except sqlite3.Error:
+                    continue
+                self._rows_total += int(row[0] or 0)
+
+    def has(self, table: str) -> bool:
+        """Tell whether the file has the table."""
+        return table in self._columns
+
+    def batches(self, table: ExportTable, only: Only | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a table as `ExportTables.batches` promises."""
+        if not self.has(table.name):
+            return
+        fields = [(name, pa.int64()) for name in table.integers] + [(name, pa.string()) for name in table.texts]
+        for rows in self._rows(table, only):
+            columns = zip(*rows, strict=True)
+            arrays = [
+                self._array(table.name, name, values, kind)
+                for (name, kind), values in zip(fields, columns, strict=True)
+            ]
+            self._rows_done += len(rows)
+            self._report()
+            yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+    def _rows(self, table: ExportTable, only: Only | None) -> Iterator[list[tuple[Any, ...]]]:
+        present = self._columns[table.name]
+        chosen = ", ".join(_quoted(name) if name.lower() in present else "NULL" for name in table.columns)
+        query = f"SELECT {chosen} FROM {_quoted(table.name)}"
+        values: tuple[int | str, ...] = ()
+        if only is not None:
+            if only.column.lower() not in present:
+                return
+            query += f" WHERE {_quoted(only.column)} IN ({', '.join('?' for _ in only.values)})"
+            values = only.values
+        count = 0
+        pending: list[tuple[Any, ...]] = []
+        try:
+            for row in self._connection.execute(query, values):
+                pending.append(row)
+                if len(pending) == _BATCH_ROWS:
+                    count += len(pending)
+                    yield pending
+                    pending = []
+        except sqlite3.Error as error:
+            kept = count + len(pending)
+            self.damage.append(f"{table.name}: damaged after {kept:,} rows ({error}); the rest is lost")
+        if pending:
+            yield pending
+
+    def _array(self, table: str, column: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+        try:
+            return pa.array(values, kind)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            wanted = int if pa.types.is_integer(kind) else str
+            kept = [value if isinstance(value, wanted) else None for value in values]
+            lost = sum(1 for old, new in zip(values, kept, strict=True) if old is not None and new is None)
+            self.damage.append(f"{table}.{column}: {lost:,} values are not of the column's type and are left out")
+            return pa.array(kept, kind)
+
+    def _read_schema(self) -> dict[str, frozenset[str]]:
+        try:
+            self._connection.execute("PRAGMA trusted_schema = OFF")
+            rows = self._connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall()
+            names = [name for name, sql in rows if not str(sql).upper().startswith("CREATE VIRTUAL")]
+            return {
+                name: frozenset(
+                    row[0].lower() for row in self._connection.execute("SELECT name FROM pragma_table_info(?)", (name,))
+                )
+                for name in names
+            }
+        except sqlite3.Error as error:
+            self._connection.close()
+            raise DamagedEvidenceError(
+                f"{self._path}: the SQLite file is damaged within its list of tables ({error}): export it again"
+            ) from error
+
+    def _note_missing_pages(self) -> None:
+        with self._path.open("rb") as handle:
+            header = handle.read(100)
+        page_bytes = int.from_bytes(header[_PAGE_SIZE_AT], "big")
+        page_bytes = 65536 if page_bytes == 1 else page_bytes
+        declared = int.from_bytes(header[_PAGE_COUNT_AT], "big") * page_bytes
+        if self._size_bytes < declared:
+            self.damage.append(
+                f"the file is cut: {self._size_bytes:,} of {declared:,} bytes are there; rows beyond the cut are lost"
+            )
+        journal = self._path.with_name(self._path.name + "-wal")
+        if journal.is_file() and journal.stat().st_size:
+            self.damage.append("a write-ahead log lies beside the file and is not read: close the program that uses it")
+
+    def _report(self) -> None:
+        share = min(1.0, self._rows_done / self._rows_total) if self._rows_total else 0.0
+        self._progress(int(share * self._size_bytes), self._size_bytes)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _decode(raw: bytes) -> str:
+    """Texts in the wild hold bytes that are not UTF-8."""
+    return raw.decode("utf-8", "replace")
