@@ -1,0 +1,171 @@
+"""Rows of the export: each table of the layout with all its columns, in order, as Arrow batches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from importlib.resources import files
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from doctor.convert import layout
+from doctor.convert.layout import LayoutTable, Version
+from doctor.formats.nsys_report.decoder import TableRows
+from doctor.formats.nsys_report.report import NsysReport, Progress
+from doctor.formats.nsys_report.session import Session
+from doctor.formats.nsys_report.target import Row
+from doctor.version import __version__
+
+ARROW_TYPES = {"INTEGER": pa.int64(), "TEXT": pa.string(), "REAL": pa.float64()}
+SCHEMA_VERSION = "3.25.0"
+SYNC_TYPE_MOVED: Version = (2024, 6, 0)
+"""First version that writes the kind of a synchronisation under `syncType` anew and the old field under
+`deprecatedSyncType`."""
+
+
+def export_rows(report: NsysReport, progress: Progress | None = None) -> Iterator[TableRows]:
+    """Yield the whole export: events, targets, the names they use, symbols and meta data.
+
+    A table can come in several batches. Rows of one table have the same columns, those of the layout. Progress is
+    reported as bytes of the report.
+    """
+    used: set[int] = set()
+    for part in report.event_tables(progress):
+        table = layout.BY_NAME[part.table]
+        if _is_exported(table, report.session.version):
+            yield _collect(used, table, _shape(table, _adapt(part, report.session.version)))
+    for name, rows in _target_rows(report):
+        if rows:
+            table = layout.BY_NAME[name]
+            yield _collect(used, table, _shape(table, _from_rows(table, rows)))
+    yield _strings(report, used)
+    yield from _enumerations()
+    yield from _meta_data(report)
+
+
+def arrow_schema(table: LayoutTable) -> pa.Schema:
+    """Arrow types of a table of the layout."""
+    return pa.schema([(column.name, ARROW_TYPES[column.sql_type]) for column in table.columns])
+
+
+def _is_exported(table: LayoutTable, version: Version | None) -> bool:
+    return table.since is None or version is None or version >= table.since
+
+
+def _adapt(part: TableRows, version: Version | None) -> pa.RecordBatch:
+    """Columns that the exporter fills from another field, or under two names over the years."""
+    rows = part.rows
+    if part.table == "PROFILER_OVERHEAD":
+        return rows.append_column("overheadType", rows.column("returnValue"))
+    if part.table == "CUPTI_ACTIVITY_KIND_KERNEL":
+        return rows.append_column("tensorSizeMinusOneElements", pa.array(["[]"] * rows.num_rows))
+    if part.table == "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION" and version is not None and version < SYNC_TYPE_MOVED:
+        index = rows.schema.get_field_index("syncType")
+        return rows.set_column(
+            index, "syncType", pc.coalesce(rows.column("syncType"), rows.column("deprecatedSyncType"))
+        )
+    return rows
+
+
+def _shape(table: LayoutTable, rows: pa.RecordBatch) -> pa.RecordBatch:
+    arrays = []
+    for column in table.columns:
+        arrow_type = ARROW_TYPES[column.sql_type]
+        index = rows.schema.get_field_index(column.name)
+        values = pa.nulls(rows.num_rows, arrow_type) if index < 0 else rows.column(index).cast(arrow_type)
+        if column.is_required and values.null_count:
+            values = pc.fill_null(values, "" if column.sql_type == "TEXT" else 0)
+        arrays.append(values)
+    return pa.record_batch(arrays, schema=arrow_schema(table))
+
+
+def _collect(used: set[int], table: LayoutTable, rows: pa.RecordBatch) -> TableRows:
+    for name in table.name_columns:
+        used.update(np.unique(rows.column(name).drop_null().to_numpy(zero_copy_only=False)).tolist())
+    return TableRows(table.name, rows)
+
+
+def _from_rows(table: LayoutTable, rows: tuple[Row, ...]) -> pa.RecordBatch:
+    columns = [column for column in table.columns if column.name in rows[0]]
+    arrays = [pa.array([row[column.name] for row in rows], ARROW_TYPES[column.sql_type]) for column in columns]
+    return pa.record_batch(arrays, names=[column.name for column in columns])
+
+
+def _target_rows(report: NsysReport) -> Iterator[tuple[str, tuple[Row, ...]]]:
+    yield "ThreadNames", report.thread_names
+    yield "TARGET_INFO_GPU", report.target.gpus
+    yield "TARGET_INFO_CUDA_DEVICE", report.target.cuda_devices
+    yield "TARGET_INFO_CUDA_CONTEXT_INFO", report.target.contexts
+    yield "TARGET_INFO_CUDA_STREAM", report.target.streams
+    yield "TARGET_INFO_SESSION_START_TIME", _start_time(report.session)
+    yield "ANALYSIS_DETAILS", _details(report.session)
+
+
+def _start_time(session: Session) -> tuple[Row, ...]:
+    if session.utc_start_ns is None:
+        return ()
+    utc = datetime.fromtimestamp(session.utc_start_ns // 1_000_000_000, UTC).replace(tzinfo=None)
+    local = (
+        None if session.local_offset_ns is None else utc + timedelta(seconds=session.local_offset_ns // 1_000_000_000)
+    )
+    row: Row = {
+        "utcEpochNs": session.utc_start_ns,
+        "utcTime": utc.isoformat(),
+        "localTime": None if local is None else local.isoformat(),
+        "systemClockNs": session.system_start_ns,
+    }
+    return (row,)
+
+
+def _details(session: Session) -> tuple[Row, ...]:
+    if session.start_ns is None or session.stop_ns is None:
+        return ()
+    return (
+        {
+            "globalVid": session.vm_id,
+            "duration": session.stop_ns - session.start_ns,
+            "startTime": session.start_ns,
+            "stopTime": session.stop_ns,
+        },
+    )
+
+
+def _strings(report: NsysReport, used: set[int]) -> TableRows:
+    ids = sorted(string_id for string_id in used if 0 <= string_id < len(report.strings))
+    arrays = [pa.array(ids, pa.int64()), pa.array([report.text(string_id) for string_id in ids], pa.string())]
+    return TableRows(layout.STRINGS.name, pa.record_batch(arrays, schema=arrow_schema(layout.STRINGS)))
+
+
+def _enumerations() -> Iterator[TableRows]:
+    text = files("doctor.convert").joinpath("enumerations.json").read_text(encoding="utf-8")
+    for name, symbols in json.loads(text).items():
+        table = layout.enumeration(name)
+        arrays = [
+            pa.array(column, field.type)
+            for column, field in zip(zip(*symbols, strict=True), arrow_schema(table), strict=True)
+        ]
+        yield TableRows(name, pa.record_batch(arrays, schema=arrow_schema(table)))
+
+
+def _meta_data(report: NsysReport) -> Iterator[TableRows]:
+    """What is known of recorder and export, without names of machines, users, files or commands."""
+    capture = {"CAPTURE_PRODUCT_VERSION": report.session.version_text}
+    export = {
+        "EXPORT_PRODUCT_NAME": "Inference Doctor",
+        "EXPORT_PRODUCT_VERSION": __version__,
+        "EXPORT_SCHEMA_VERSION": SCHEMA_VERSION,
+        **dict(
+            zip(
+                ("EXPORT_SCHEMA_VERSION_MAJOR", "EXPORT_SCHEMA_VERSION_MINOR", "EXPORT_SCHEMA_VERSION_MICRO"),
+                SCHEMA_VERSION.split("."),
+                strict=True,
+            )
+        ),
+        "EXPORT_PARAM_LAZY": "true",
+    }
+    for table, values in ((layout.CAPTURE, capture), (layout.EXPORT, export)):
+        arrays = [pa.array(list(values), pa.string()), pa.array(list(values.values()), pa.string())]
+        yield TableRows(table.name, pa.record_batch(arrays, schema=arrow_schema(table)))

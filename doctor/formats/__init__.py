@@ -1,0 +1,1 @@
+"""What trace formats are, without the case file: used by readers, convert, redact and tests."""
