@@ -4,6 +4,7 @@ from __future__ import annotations
 
 _TIME_STEPS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
 _BYTE_STEPS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+_PARSE_TIMES = {"": 1, "ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 _PARSE_BYTES = {
     "": 1,
     "b": 1,
@@ -71,6 +72,20 @@ def parse_bytes(text: str) -> int:
     if unit not in _PARSE_BYTES:
         raise ValueError(f"'{text}' is not a size in bytes")
     return round(float(digits) * _PARSE_BYTES[unit])
+
+
+def parse_ns(text: str) -> int:
+    """Nanoseconds of a time such as `1.2s`, `340 ms`, `15us` or plain `1200000`.
+
+    Raises:
+        ValueError: the text is not a number with an optional time unit.
+    """
+    stripped = text.strip()
+    digits = stripped.rstrip("nums ")
+    unit = stripped[len(digits) :].strip()
+    if unit not in _PARSE_TIMES:
+        raise ValueError(f"'{text}' is not a time")
+    return round(float(digits) * _PARSE_TIMES[unit])
 
 
 def _three_digits(value: float) -> str:

@@ -19,7 +19,7 @@ from doctor.diagnosis.outcome import Diagnosis, RankedFinding
 from doctor.reports import sparkline, wording
 from doctor.reports.presentation import Presentation
 from doctor.rule import Severity
-from doctor.units import format_count, format_ns, format_share, format_speedup
+from doctor.units import format_speedup
 
 _WIDEST = 132
 _INDENT = 2
@@ -160,50 +160,33 @@ def _not_run(diagnosis: Diagnosis) -> RenderableType | None:
     )
 
 
-def _section(title: str, entries: Iterable[tuple[str, str]]) -> RenderableType | None:
-    lines = [Text.assemble((f"{head}  ", "bold"), body) for head, body in entries]
-    if not lines:
-        return None
-    return _indented(
-        Group(Text(title, style="bold"), *(Padding(line, (0, 0, 0, _BODY_INDENT)) for line in lines)), above=1
-    )
-
-
 def _kernels(diagnosis: Diagnosis) -> RenderableType | None:
     shown = diagnosis.display.kernels[:_KERNELS_SHOWN]
     if not shown:
         return None
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, header_style=_FAINT, pad_edge=False, expand=True)
-    table.add_column("share", justify="right", min_width=6)
-    table.add_column("count", justify="right", min_width=6)
-    table.add_column("median", justify="right", min_width=7)
-    table.add_column("kernel", no_wrap=True, overflow="ellipsis", ratio=1)
+    *numbers, _, last = wording.KERNEL_COLUMNS
+    for heading in numbers:
+        table.add_column(heading, justify="right", min_width=6)
+    table.add_column(last, no_wrap=True, overflow="ellipsis", ratio=1)
     for row in shown:
-        table.add_row(
-            format_share(row.share_of_busy),
-            format_count(row.count),
-            format_ns(row.median_ns),
-            Text.assemble((f"{wording.clean(row.family)}  ", _FAINT), wording.clean(row.name)),
-        )
-    return _indented(Group(Text("Top kernels", style="bold"), Padding(table, (0, 0, 0, _BODY_INDENT))), above=1)
+        *figures, family, name = wording.kernel_cells(row)
+        table.add_row(*figures, Text.assemble((f"{family}  ", _FAINT), name))
+    return _titled("Top kernels", [table])
 
 
-def _recording(diagnosis: Diagnosis) -> RenderableType | None:
-    lines = [Text(wording.evidence_sentence(file)) for file in diagnosis.evidence]
-    lines.extend(
-        Text(f"  {wording.clean(note)}", style="yellow" if not file.is_complete else _FAINT)
-        for file in diagnosis.evidence
-        for note in file.notes
-    )
-    lines.append(Text(wording.window_sentence(diagnosis.window)))
-    replay = wording.replay_sentence(diagnosis.replay)
-    if replay:
-        lines.append(Text(replay))
-        assert diagnosis.replay is not None
-        lines.extend(Text(f"  {wording.clean(note)}", style="yellow") for note in diagnosis.replay.notes)
-    return _indented(
-        Group(Text("Recording", style="bold"), *(Padding(line, (0, 0, 0, _BODY_INDENT)) for line in lines)), above=1
-    )
+def _recording(diagnosis: Diagnosis) -> RenderableType:
+    return _titled("Recording", [Text(line) for line in wording.recording_lines(diagnosis)])
+
+
+def _section(title: str, entries: Iterable[tuple[str, str]]) -> RenderableType | None:
+    lines = [Text.assemble((f"{head}  ", "bold"), body) for head, body in entries]
+    return _titled(title, lines) if lines else None
+
+
+def _titled(title: str, parts: Iterable[RenderableType]) -> RenderableType:
+    indented = (Padding(part, (0, 0, 0, _BODY_INDENT)) for part in parts)
+    return _indented(Group(Text(title, style="bold"), *indented), above=1)
 
 
 def _two_columns() -> Table:

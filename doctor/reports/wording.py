@@ -5,12 +5,23 @@ Names come from evidence that strangers recorded, so control characters are take
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Callable
 from itertools import groupby
 from pathlib import PurePath
+from typing import TypeGuard
 
-from doctor.diagnosis.outcome import Diagnosis, EvidenceFile, Gain, NotRun, RankedFinding, ReplayQuality, Window
+from doctor.diagnosis.outcome import (
+    Diagnosis,
+    EvidenceFile,
+    Gain,
+    KernelRow,
+    NotRun,
+    RankedFinding,
+    ReplayQuality,
+    Window,
+)
 from doctor.rule import Evidence, Severity, Where
 from doctor.units import format_bytes, format_count, format_ns, format_rate, format_share, format_speedup
 
@@ -22,6 +33,7 @@ _FRAMEWORKS = {
     "transformers": "Transformers",
     "system": "System",
 }
+KERNEL_COLUMNS = ("share", "count", "median", "family", "kernel")
 _NS_PER_UNIT = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9, "seconds": 1e9}
 
 
@@ -40,6 +52,8 @@ def framework(target: str) -> str:
 
 def evidence_value(evidence: Evidence) -> str:
     """The number with its unit, as people write it: `81.0 % of window`, `2.10 us`, `1,180 launches`."""
+    if not isinstance(evidence.value, str) and not math.isfinite(evidence.value):
+        return "unknown"
     if isinstance(evidence.value, str):
         return clean(f"{evidence.value} {evidence.unit}".strip())
     head, _, rest = clean(evidence.unit).partition(" ")
@@ -80,9 +94,9 @@ def gain_short(gain: Gain | None) -> str:
     """The win in two words: `about 4.1x`, `at most 4.9x`, `12.0 GiB`; empty where there is none to state."""
     if gain is None:
         return ""
-    if gain.speedup_expected is not None:
+    if _is_known(gain.speedup_expected):
         return f"about {format_speedup(gain.speedup_expected)}"
-    if gain.speedup_bound is not None:
+    if _is_known(gain.speedup_bound):
         return f"at most {format_speedup(gain.speedup_bound)}"
     return format_bytes(gain.bytes) if gain.bytes is not None else ""
 
@@ -92,10 +106,10 @@ def gain_sentence(gain: Gain | None) -> str:
     if gain is None:
         return ""
     parts = []
-    if gain.speedup_expected is not None:
+    if _is_known(gain.speedup_expected):
         parts.append(f"about {format_speedup(gain.speedup_expected)}{_range(gain)}")
-    if gain.speedup_bound is not None:
-        promise = "" if gain.speedup_expected is not None else ", not promised"
+    if _is_known(gain.speedup_bound):
+        promise = "" if _is_known(gain.speedup_expected) else ", not promised"
         parts.append(f"at most {format_speedup(gain.speedup_bound)}{promise}")
     if gain.bytes is not None:
         parts.append(f"{format_bytes(gain.bytes)} of memory")
@@ -160,9 +174,9 @@ def vitals_parts(diagnosis: Diagnosis) -> tuple[str, ...]:
             vitals.get("exposed_communication") or None, lambda value: f"exposed communication {format_share(value)}"
         ),
         _vital(vitals.get("exposed_copy") or None, lambda value: f"exposed copies {format_share(value)}"),
-        _vital(vitals.get("launches_per_step"), lambda value: f"{format_count(round(value))} launches a step"),
+        _vital(vitals.get("launches_per_step"), lambda value: f"{_counted(round(value), 'launch', 'launches')} a step"),
         _vital(vitals.get("kernel_median_us"), lambda value: f"median kernel {format_ns(value * 1e3)}"),
-        _vital(vitals.get("syncs_per_step"), lambda value: f"{format_count(round(value, 1))} syncs a step"),
+        _vital(vitals.get("syncs_per_step"), lambda value: f"{_counted(round(value, 1), 'sync')} a step"),
     )
     return tuple(part for part in worded if part)
 
@@ -171,15 +185,32 @@ def not_run_groups(not_run: tuple[NotRun, ...]) -> tuple[tuple[str, tuple[str, .
     """Rules that were not run, gathered by the evidence that would let them: `(needs, rules)`."""
     ordered = sorted(not_run, key=lambda entry: (entry.needs, entry.rule))
     return tuple(
-        (" or ".join(needs) or "more evidence", tuple(entry.rule for entry in group))
+        (", ".join(needs) or "more evidence", tuple(entry.rule for entry in group))
         for needs, group in groupby(ordered, key=lambda entry: entry.needs)
     )
 
 
-def replay_sentence(replay: ReplayQuality | None) -> str:
-    """How far the promised wins can be trusted; empty where nothing was replayed."""
-    if replay is None:
-        return ""
+def kernel_cells(row: KernelRow) -> tuple[str, ...]:
+    """One line of the table of kernels, in the order of `KERNEL_COLUMNS`."""
+    share, count, median = format_share(row.share_of_busy), format_count(row.count), format_ns(row.median_ns)
+    return share, count, median, clean(row.family), clean(row.name)
+
+
+def recording_lines(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """What was read, what part of it is spoken of, and how far the replay can be trusted."""
+    lines: list[str] = []
+    for file in diagnosis.evidence:
+        lines.append(evidence_sentence(file))
+        lines.extend(clean(note) for note in file.notes)
+    lines.append(window_sentence(diagnosis.window))
+    if diagnosis.replay is not None:
+        lines.append(replay_sentence(diagnosis.replay))
+        lines.extend(clean(note) for note in diagnosis.replay.notes)
+    return tuple(lines)
+
+
+def replay_sentence(replay: ReplayQuality) -> str:
+    """How far the promised wins can be trusted."""
     trust = "Wins are replayed" if replay.is_trusted else "No win is promised: the replay does not fit this recording"
     parts = [f"class-median replay error {format_share(replay.class_median_error)}"]
     if replay.profiler_share is not None:
@@ -206,9 +237,14 @@ def message(finding: RankedFinding) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{format_count(count)} {noun}{'' if count == 1 else 's'}"
+def _counted(count: float, noun: str, plural: str = "") -> str:
+    return f"{format_count(count)} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def _vital(value: float | None, word: Callable[[float], str]) -> str:
-    return "" if value is None else word(value)
+    return word(value) if _is_known(value) else ""
+
+
+def _is_known(value: float | None) -> TypeGuard[float]:
+    """False for None and for the results of a division by nothing, which are no figures to show."""
+    return value is not None and math.isfinite(value)

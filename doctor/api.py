@@ -1,0 +1,96 @@
+"""The library's face: evidence in, case or diagnosis out. Joins readers and diagnosis; no other module does."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import duckdb
+
+from doctor.case.load import CaseLoader
+from doctor.case.store import IN_MEMORY, create_case, open_case
+from doctor.diagnosis.catalogue import load_catalogue
+from doctor.diagnosis.options import DiagnosisOptions
+from doctor.diagnosis.outcome import Diagnosis
+from doctor.diagnosis.runner import diagnose_case
+from doctor.discovery import EvidencePath, discovered
+from doctor.errors import CaseError
+from doctor.readers import registry
+from doctor.readers.protocol import Progress, no_progress
+
+__all__ = ["diagnose", "load", "load_evidence", "open_case"]
+
+ProgressOfFile = Callable[[str], Progress]
+"""Gives the progress callback for one file, by the name the user gave it."""
+
+
+def diagnose(
+    *paths: str | os.PathLike[str], options: DiagnosisOptions | None = None, rules: Path | None = None
+) -> Diagnosis:
+    """Read evidence and diagnose it.
+
+    Args:
+        paths: files, folders or patterns, in any mix of formats; told by content.
+        options: the window to look at and the rules to run.
+        rules: folder with rules of your own, beside those of the package.
+
+    Raises:
+        DoctorError: evidence, options or rules are unusable; the message says what to do.
+    """
+    catalogue = load_catalogue(rules)
+    with contextlib.closing(load(*paths)) as case:
+        return diagnose_case(case, catalogue, options or DiagnosisOptions())
+
+
+def load(*paths: str | os.PathLike[str], save: str | os.PathLike[str] | None = None) -> duckdb.DuckDBPyConnection:
+    """Read evidence into a case: a DuckDB connection with the tables of `doctor.case.schema`.
+
+    Args:
+        paths: files, folders or patterns, in any mix of formats; told by content.
+        save: file to keep the case in; in memory where None.
+
+    Raises:
+        DoctorError: evidence is unusable, or the file exists already.
+    """
+    with discovered(os.fspath(path) for path in paths) as found:
+        return load_evidence(found.evidence, Path(save) if save is not None else None)
+
+
+def load_evidence(
+    evidence: Iterable[EvidencePath],
+    save: Path | None = None,
+    reader: str = "native",
+    progress: ProgressOfFile = lambda name: no_progress,
+) -> duckdb.DuckDBPyConnection:
+    """Read discovered evidence into a case; a file to save appears only once all of it was read.
+
+    Raises:
+        DoctorError: evidence is unusable, or the file to save exists already.
+    """
+    if save is None:
+        return _fill(create_case(IN_MEMORY), evidence, reader, progress)
+    if save.exists():
+        raise CaseError(f"{save} exists already: name another file or remove it first")
+    partial = save.with_name(f".{save.name}.{os.getpid()}.partial")
+    try:
+        _fill(create_case(partial), evidence, reader, progress).close()
+        partial.replace(save)
+    finally:
+        partial.unlink(missing_ok=True)
+        partial.with_name(f"{partial.name}.wal").unlink(missing_ok=True)
+    return duckdb.connect(str(save))
+
+
+def _fill(
+    case: duckdb.DuckDBPyConnection, evidence: Iterable[EvidencePath], reader: str, progress: ProgressOfFile
+) -> duckdb.DuckDBPyConnection:
+    try:
+        loader = CaseLoader(case)
+        for entry in evidence:
+            loader.load(entry.shown, registry.read(entry.path, reader, progress(entry.shown)))
+    except BaseException:
+        case.close()
+        raise
+    return case

@@ -1,0 +1,126 @@
+"""`doctor diagnose`: evidence in, diagnosis out."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from doctor.cli.exit_codes import ExitCode
+from doctor.cli.options import SeverityName, TimeWindow
+from doctor.cli.output import check_writable, say, write
+from doctor.cli.progress import ProgressBars
+from doctor.rule import Severity
+
+if TYPE_CHECKING:
+    from doctor.diagnosis.options import DiagnosisOptions
+    from doctor.diagnosis.outcome import Diagnosis
+    from doctor.discovery import Discovered
+
+_FORMATS = ("terminal", "json", "markdown", "sarif", "junit", "github")
+_READERS = ("native", "nsys")
+_NAMES_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class _Request:
+    """The options as parsed; a field per option."""
+
+    paths: tuple[str, ...]
+    output_format: str
+    output: Path | None
+    fail_on: Severity | None
+    rules: Path | None
+    select: tuple[str, ...]
+    ignore: tuple[str, ...]
+    range_name: str | None
+    window: tuple[int, int] | None
+    unprofiled_seconds: float | None
+    reader: str
+    save: Path | None
+    has_progress: bool
+    is_strict: bool
+
+
+@click.command(short_help="Read evidence and say what is wrong, what it costs and which setting cures it.")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("--format", "output_format", type=click.Choice(_FORMATS), default="terminal", help="Kind of output.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write here, not to the screen.")
+@click.option("--fail-on", type=SeverityName(), help="Exit with 1 where a finding is at least this severe.")
+@click.option("--rules", type=click.Path(path_type=Path), metavar="DIR", help="Run the rules in this folder too.")
+@click.option("--select", multiple=True, metavar="RULE", help="Run only this rule; may be repeated.")
+@click.option("--ignore", multiple=True, metavar="RULE", help="Do not run this rule; may be repeated.")
+@click.option("--range", "range_name", metavar="NAME", help="Look from the first to the last NVTX range of this name.")
+@click.option("--window", type=TimeWindow(), metavar="A:B", help="Look only here; ns, or with a unit: 1.2s:1.5s.")
+@click.option(
+    "--unprofiled-seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="S",
+    help="Time of the same window without the profiler; makes the expected win exact.",
+)
+@click.option("--reader", type=click.Choice(_READERS), default="native", help="Who reads a .nsys-rep.")
+@click.option("--save", type=click.Path(path_type=Path), metavar="CASE.duckdb", help="Keep the case for `doctor sql`.")
+@click.option("--no-progress", "has_progress", flag_value=False, default=True, help="No progress bars.")
+@click.option("--strict", "is_strict", is_flag=True, help="Exit with 3 where evidence is incomplete.")
+def diagnose(**options: Any) -> int:
+    """Read evidence and say what is wrong, what it costs and which setting cures it.
+
+    PATH is a file, a folder, a pattern, or - for standard input, in any mix; its kind is told by content. Anything may
+    be wrapped in .gz or .zst.
+    """
+    return _run(_Request(**options))
+
+
+def _run(request: _Request) -> int:
+    from doctor.api import load_evidence
+    from doctor.cli.screen import presentation_for
+    from doctor.diagnosis.catalogue import load_catalogue
+    from doctor.diagnosis.runner import diagnose_case
+    from doctor.discovery import discovered
+    from doctor.reports.presentation import render
+
+    for target in (request.output, request.save):
+        if target is not None:
+            check_writable(target)
+    rules = load_catalogue(request.rules)
+    with ProgressBars(is_wanted=request.has_progress) as bars, discovered(request.paths) as found:
+        _say_what_was_skipped(found)
+        with (
+            closing(load_evidence(found.evidence, request.save, request.reader, bars.file)) as case,
+            bars.stage("diagnosing"),
+        ):
+            diagnosis = diagnose_case(case, rules, _options(request))
+    write(render(diagnosis, request.output_format, presentation_for(request.output, request.fail_on)), request.output)
+    return _exit_code(diagnosis, request)
+
+
+def _options(request: _Request) -> DiagnosisOptions:
+    from doctor.diagnosis.options import DiagnosisOptions
+
+    return DiagnosisOptions(
+        window=request.window,
+        range_name=request.range_name,
+        unprofiled_seconds=request.unprofiled_seconds,
+        select=request.select,
+        ignore=request.ignore,
+    )
+
+
+def _say_what_was_skipped(found: Discovered) -> None:
+    if found.skipped:
+        names = ", ".join(Path(name).name for name in found.skipped[:_NAMES_SHOWN])
+        more = f" and {len(found.skipped) - _NAMES_SHOWN} more" if len(found.skipped) > _NAMES_SHOWN else ""
+        say(f"passed by, since no reader knows them: {names}{more}")
+
+
+def _exit_code(diagnosis: Diagnosis, request: _Request) -> ExitCode:
+    if request.is_strict and not diagnosis.is_complete:
+        say("evidence is incomplete, and --strict was given: see the notes on the recording")
+        return ExitCode.INCOMPLETE
+    worst = diagnosis.worst
+    if request.fail_on is not None and worst is not None and worst >= request.fail_on:
+        return ExitCode.BAR_REACHED
+    return ExitCode.DONE

@@ -1,0 +1,98 @@
+"""The program `doctor`: finds the command, turns every failure into one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from doctor.cli.exit_codes import ExitCode
+from doctor.cli.output import say
+from doctor.errors import DoctorError
+from doctor.version import __version__
+
+COMMANDS = ("diagnose", "rules", "explain", "sql")
+_REPORT_AT = "https://github.com/inference-doctor/inference-doctor/issues"
+
+
+class _LazyGroup(click.Group):
+    """Imports `doctor.cli.<command>` only when the command is named; its attribute of the same name is the command."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(import_module(f"doctor.cli.{cmd_name}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="doctor")
+def doctor() -> None:
+    r"""Say what is wrong with a slow or out-of-memory LLM inference run, and the setting that cures it.
+
+    \b
+    doctor diagnose trace.nsys-rep            an nsys report, its SQLite export, a PyTorch trace
+    doctor explain host-dispatch-bound        one problem: how it is measured, fooled, fixed
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program and return its exit code; no exception leaves here."""
+    if not _is_debugging():
+        warnings.simplefilter("ignore")  # a library's warning on standard error is no line of ours
+    try:
+        code = doctor.main(args=arguments, prog_name="doctor", standalone_mode=False)
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        say("interrupted")
+        return ExitCode.INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return ExitCode.DONE
+    except click.ClickException as error:
+        say(_usage_line(error))
+        return ExitCode.UNUSABLE
+    except DoctorError as error:
+        say(error.message)
+        _trace_when_debugging()
+        return error.exit_code
+    except Exception as error:  # noqa: BLE001 - the last resort: a traceback on a user's screen is always a bug
+        say(_unexpected_line(error))
+        _trace_when_debugging()
+        return ExitCode.UNUSABLE
+    return ExitCode(code or 0)
+
+
+def _usage_line(error: click.ClickException) -> str:
+    context = getattr(error, "ctx", None)
+    where = f" (see '{context.command_path} --help')" if context is not None else ""
+    return f"{error.format_message().rstrip('.')}{where}"
+
+
+def _unexpected_line(error: Exception) -> str:
+    words = str(error).splitlines()[0] if str(error) else "no message"
+    return (
+        f"unexpected {type(error).__name__}: {words}. This is a bug in doctor: run again with DOCTOR_DEBUG=1 and "
+        f"report the traceback at {_REPORT_AT}"
+    )
+
+
+def _trace_when_debugging() -> None:
+    if _is_debugging():
+        traceback.print_exc()
+
+
+def _is_debugging() -> bool:
+    return os.environ.get("DOCTOR_DEBUG", "") not in {"", "0"}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

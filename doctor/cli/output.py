@@ -1,0 +1,79 @@
+"""Data goes to standard output or a file, talk goes to standard error."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from doctor.errors import UsageError
+
+
+def say(text: str) -> None:
+    """One line on standard error, whatever the text holds."""
+    line = "".join(character if character.isprintable() else " " for character in text)
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"doctor: {line}\n")
+        sys.stderr.flush()
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a target before the work that fills it.
+
+    Raises:
+        UsageError: its folder is missing or it is a folder itself.
+    """
+    if path.is_dir():
+        raise UsageError(f"cannot write {path}: it is a folder, name a file in it")
+    if not path.parent.is_dir():
+        raise UsageError(f"cannot write {path}: there is no folder {path.parent}, make it first")
+
+
+def write(text: str, target: Path | None) -> None:
+    """Write a whole document to a file, or to standard output where `target` is None.
+
+    Raises:
+        UsageError: the file cannot be written; what stood there before is untouched.
+    """
+    if target is None:
+        _write_standard_output(text)
+        return
+    try:
+        _replace(target, text.encode("utf-8", "replace"))
+    except OSError as error:
+        raise UsageError(f"cannot write {target}: {error.strerror or error}") from error
+
+
+def _write_standard_output(text: str) -> None:
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # the reader has seen enough; Python's own flush at exit must not complain either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _replace(target: Path, content: bytes) -> None:
+    if target.exists() and not target.is_file():  # a device or a pipe cannot be replaced
+        target.write_bytes(content)
+        return
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    partial = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+        partial.chmod(_mode_of(target))
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _mode_of(target: Path) -> int:
+    if target.exists():
+        return target.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask

@@ -1,0 +1,111 @@
+"""The manual: the catalogue as a list, and the page of one rule."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from itertools import groupby
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from doctor.reports import wording
+from doctor.reports.presentation import Presentation
+from doctor.rule import Fix, Rule, Stage
+
+_WIDEST = 110
+_STAGES = {
+    Stage.RECORDING: "Can this recording be trusted?",
+    Stage.HARDWARE: "The machine",
+    Stage.MEMORY: "Memory",
+    Stage.SPECIFIC: "Time lost to one thing",
+    Stage.GENERAL: "Time lost in general",
+    Stage.OPPORTUNITY: "Worth knowing",
+}
+_SECTION = re.compile(r"^(What happens|How it is detected|When it is not this):\s*", re.MULTILINE)
+
+
+def catalogue_page(catalogue: Sequence[Rule], presentation: Presentation) -> str:
+    """Every rule on a line, by stage of the decision order."""
+    order = list(Stage)
+    ordered = sorted(catalogue, key=lambda rule: (order.index(rule.about.stage), rule.about.id))
+    parts: list[RenderableType] = []
+    for stage, rules in groupby(ordered, key=lambda rule: rule.about.stage):
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(no_wrap=True, style="bold")
+        table.add_column()
+        for rule in rules:
+            table.add_row(f"  {rule.about.id}", rule.about.title)
+        parts.extend((Text(_STAGES[stage], style="cyan"), table, Text()))
+    parts.append(Text(f"{len(catalogue)} rules; `doctor explain RULE` opens one."))
+    return _print(Group(*parts), presentation)
+
+
+def rule_page(rule: Rule, presentation: Presentation) -> str:
+    """One rule: what happens, how it is measured, its look-alikes, thresholds, fixes, and how to verify them."""
+    about = rule.about
+    parts: list[RenderableType] = [
+        Text.assemble((about.id, "bold cyan"), "  ", (about.title, "bold")),
+        Text(),
+        *_manual(rule.doc),
+        *_thresholds(rule),
+        Text("Fixes", style="bold"),
+        *(_fix(fix) for fix in rule.fixes),
+        Text(),
+        Text("Verify", style="bold"),
+        Padding(Text(rule.verify), (0, 0, 1, 2)),
+        Text(f"Needs {', '.join(about.needs)}.", style="bright_black"),
+    ]
+    return _print(Group(*parts), presentation)
+
+
+def sections(doc: str) -> tuple[tuple[str, str], ...]:
+    """The docstring of a rule's file as `(heading, text)`; the first heading is empty and holds the summary."""
+    pieces = _SECTION.split(doc.strip())
+    heads = ["", *pieces[1::2]]
+    return tuple((head, " ".join(body.split())) for head, body in zip(heads, pieces[0::2], strict=True))
+
+
+def _manual(doc: str) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    for head, body in sections(doc):
+        if head:
+            parts.append(Text(head, style="bold"))
+        parts.append(Padding(Text(body), (0, 0, 1, 2 if head else 0)))
+    return parts
+
+
+def _thresholds(rule: Rule) -> list[RenderableType]:
+    if not rule.thresholds:
+        return []
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for name, threshold in rule.thresholds.items():
+        words = name.replace("_", " ")
+        table.add_row(f"  {words}", Text(f"{threshold.value:g} {threshold.unit}", style="bold"), threshold.source)
+    return [Text("Thresholds", style="bold"), table, Text()]
+
+
+def _fix(fix: Fix) -> RenderableType:
+    line = Text.assemble((f"{wording.framework(fix.target)}: ", "bright_black"), (fix.setting, "bold"))
+    line.append(f"\n{fix.why}")
+    if fix.source:
+        line.append(f"\n{fix.source}", style="bright_black")
+    return Padding(line, (0, 0, 0, 2))
+
+
+def _print(page: RenderableType, presentation: Presentation) -> str:
+    console = Console(
+        file=io.StringIO(),
+        width=min(presentation.width, _WIDEST),
+        force_terminal=presentation.is_coloured,
+        color_system="standard" if presentation.is_coloured else None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+    console.print(page)
+    assert isinstance(console.file, io.StringIO)
+    return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())

@@ -1,0 +1,111 @@
+"""The diagnosis as Markdown, for a comment on a pull request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from doctor.diagnosis.outcome import Diagnosis, RankedFinding
+from doctor.reports import wording
+from doctor.reports.presentation import Presentation
+
+_KERNELS_SHOWN = 5
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&])")
+
+
+def render(diagnosis: Diagnosis, presentation: Presentation) -> str:
+    """The document: verdict, figures, findings, what is not guilty, what was not checked, the recording."""
+    lines = [
+        f"## {_text(wording.verdict(diagnosis))}",
+        "",
+        *_paragraph(" · ".join(map(_text, wording.vitals_parts(diagnosis)))),
+    ]
+    for place, finding in enumerate(wording.own_findings(diagnosis), start=1):
+        lines.extend(_finding(diagnosis, finding, place))
+    lines.extend(_list("Looks guilty, is not", ((entry.rule, entry.because) for entry in diagnosis.ruled_out)))
+    lines.extend(_list("Not checked", _needs(diagnosis)))
+    lines.extend(_kernels(diagnosis))
+    lines.extend(_recording(diagnosis))
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _finding(diagnosis: Diagnosis, finding: RankedFinding, place: int) -> Iterator[str]:
+    yield f"### {place}. {_text(finding.title)} ({finding.severity.label})"
+    yield ""
+    yield from _paragraph(_text(finding.summary))
+    win = wording.gain_sentence(finding.gain)
+    if win:
+        yield from _paragraph(f"**To win:** {_text(win)}")
+    yield from _fixes(finding)
+    if finding.verify:
+        yield from _paragraph(f"**Verify:** {_text(finding.verify)}")
+    yield from _evidence(finding)
+    same = ", ".join(_text(follower.title) for follower in wording.followers(diagnosis, finding))
+    if same:
+        yield from _paragraph(f"**Same cause:** {same}")
+    yield from _paragraph(f"More: `doctor explain {finding.rule}`")
+
+
+def _fixes(finding: RankedFinding) -> Iterator[str]:
+    if finding.fixes:
+        rows = ((wording.framework(fix.target), _code(fix.setting), _text(fix.why)) for fix in finding.fixes)
+        yield from _table(("Where", "Change", "Why"), ((_text(target), setting, why) for target, setting, why in rows))
+
+
+def _evidence(finding: RankedFinding) -> Iterator[str]:
+    if finding.evidence:
+        yield from _table(
+            ("Evidence", "Value", "Where"),
+            (
+                (_text(entry.name), _text(wording.evidence_value(entry)), _text(wording.place(entry.where)))
+                for entry in finding.evidence
+            ),
+        )
+
+
+def _needs(diagnosis: Diagnosis) -> Iterator[tuple[str, str]]:
+    for needs, rules in wording.not_run_groups(diagnosis.not_run):
+        yield f"needs {needs}", ", ".join(rules)
+
+
+def _kernels(diagnosis: Diagnosis) -> Iterator[str]:
+    shown = diagnosis.display.kernels[:_KERNELS_SHOWN]
+    if shown:
+        yield from ("### Top kernels", "")
+        cells = (wording.kernel_cells(row) for row in shown)
+        yield from _table(wording.KERNEL_COLUMNS, (tuple(map(_text, row)) for row in cells))
+
+
+def _recording(diagnosis: Diagnosis) -> Iterator[str]:
+    yield from ("### Recording", "")
+    yield from (f"- {_text(line)}" for line in wording.recording_lines(diagnosis))
+
+
+def _list(title: str, entries: Iterable[tuple[str, str]]) -> Iterator[str]:
+    lines = [f"- **{_text(head)}**: {_text(body)}" for head, body in entries]
+    if lines:
+        yield from (f"### {title}", "", *lines, "")
+
+
+def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    yield f"| {' | '.join(columns)} |"
+    yield f"|{'---|' * len(columns)}"
+    yield from (f"| {' | '.join(row)} |" for row in rows)
+    yield ""
+
+
+def _paragraph(text: str) -> tuple[str, ...]:
+    return (text, "") if text else ()
+
+
+def _text(text: str) -> str:
+    """Plain text: what Markdown or HTML would read as markup is escaped."""
+    return _SPECIAL.sub(r"\\\1", wording.clean(text))
+
+
+def _code(text: str) -> str:
+    """A setting as typed, in a fence longer than any run of back-ticks in it."""
+    cleaned = wording.clean(text).replace("|", "\\|")
+    longest = max((len(run) for run in re.findall("`+", cleaned)), default=0)
+    fence = "`" * (longest + 1)
+    return f"{fence} {cleaned} {fence}" if longest else f"`{cleaned}`"
