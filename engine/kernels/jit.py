@@ -1,0 +1,74 @@
+"""Triton as this engine uses it: where it is imported, how kernels are declared, and how launches overlap.
+
+Without a GPU the kernels run in Triton's interpreter: slow, but the same source and the same results.
+
+Programmatic dependent launch: a kernel may start while the one before it still runs, load what does not depend on it (weights) and
+then wait. Every kernel here follows three rules, so that a chain of them is right: wait before the first read of anything that a
+kernel of the same step writes; wait before the first write; let the next kernel start only after the own wait, so that a kernel
+never runs beside one that is two launches away.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+if not torch.cuda.is_available():
+    # Triton decides between compiler and interpreter when it is imported.
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+import triton
+import triton.language as tl
+
+__all__ = ["OVERLAPS", "dot", "jit", "launch_options", "start_next_kernel", "tl", "triton", "wait_for_previous_kernel"]
+
+OVERLAPS = torch.cuda.is_available() and torch.version.cuda is not None and torch.cuda.get_device_capability() >= (9, 0)
+"""Whether the device can start a kernel before the previous one has ended (Hopper and later)."""
+
+
+if not torch.cuda.is_available() and not triton.knobs.runtime.interpret:
+    raise ImportError("without a GPU Triton kernels need TRITON_INTERPRET=1 before anything imports triton")
+
+_INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+
+
+def jit(function: Callable[..., Any]) -> Any:
+    """`triton.jit` with a type: the result is launched as `kernel[grid](...)`, or called from another kernel."""
+    return triton.jit(function)
+
+
+def launch_options(num_warps: int, num_stages: int = 1) -> dict[str, int | bool]:
+    """Keyword arguments of a launch: warps of 32 threads per program, depth of the load pipeline, overlap where supported."""
+    options: dict[str, int | bool] = {"num_warps": num_warps, "num_stages": num_stages}
+    if OVERLAPS:
+        options["launch_pdl"] = True
+    return options
+
+
+@jit
+def wait_for_previous_kernel(OVERLAP: tl.constexpr) -> None:
+    """Wait until the previous kernel of the stream has ended and its writes are visible."""
+    if OVERLAP:
+        tl.extra.cuda.gdc_wait()
+
+
+@jit
+def start_next_kernel(OVERLAP: tl.constexpr) -> None:
+    """Allow the next kernel of the stream to start; it does so when every program has come here or ended."""
+    if OVERLAP:
+        tl.extra.cuda.gdc_launch_dependents()
+
+
+@jit
+def dot(a: tl.tensor, b: tl.tensor, acc: tl.tensor) -> tl.tensor:
+    """Matrix product of tiles plus `acc`, in fp32; fp32 operands are not rounded to TF32."""
+    if _INTERPRETED:
+        # Triton 3.9's interpreter multiplies the bit patterns of bf16. Widening is exact, so results do not change.
+        a = a.to(tl.float32)
+        b = b.to(tl.float32)
+    return tl.dot(a, b, acc, input_precision="ieee")
