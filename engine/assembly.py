@@ -10,7 +10,7 @@ import torch
 from transformers import AutoTokenizer, GenerationConfig
 
 from engine.attention.registry import create_backend
-from engine.core import EngineCore, Vocabulary
+from engine.core import EngineCore, Footprint, Vocabulary
 from engine.errors import ConfigError
 from engine.execution.counters import Counters
 from engine.execution.draft_model import DraftModelProposer
@@ -23,6 +23,7 @@ from engine.execution.runner import Runner, RunnerOptions, give_back_cached_memo
 from engine.execution.staging import HostStaging, PageableStaging, PinnedStaging, Staging
 from engine.execution.token_choice import TokenChoice
 from engine.model.checkpoint import read_config
+from engine.model.kv.concat import ConcatKv
 from engine.model.kv.paged import FP8, KvGeometry, PagedKv
 from engine.model.weights import LoadOptions, load_decoder
 from engine.scheduling.admission import AdmissionRule, FullLength, PresentlyFree, ProjectedPeak
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from engine.config import EngineConfig
     from engine.model.decoder import Decoder
 
+Kv = PagedKv | ConcatKv
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -76,8 +78,12 @@ class _Assembly:
             self._forward(model), choice, self._last_tokens, host_blocks, self._runner_options(), self._counters
         )
         loop = EngineLoop(self._scheduler(kv), runner, self._proposer(), self._loop_options(), self._counters)
-        weight_bytes = sum(p.nbytes for p in (*self._decoder.parameters(), *self._decoder.buffers()))
-        return EngineCore(loop, vocabulary, config.seed, kv.num_bytes, weight_bytes)
+        return EngineCore(loop, vocabulary, self._footprint(kv), config.seed)
+
+    def _footprint(self, kv: Kv) -> Footprint:
+        tensors = {t.data_ptr(): t.nbytes for t in (*self._decoder.parameters(), *self._decoder.buffers())}
+        reserved = kv.num_bytes if isinstance(kv, PagedKv) else 0
+        return Footprint(sum(tensors.values()), reserved, kv.geometry.bytes_per_token(kv.dtype), kv.block_size)
 
     @property
     def _overlaps(self) -> bool:
@@ -118,8 +124,10 @@ class _Assembly:
         dtype = next(decoder.parameters()).dtype
         return KvGeometry(decoder.layer_range, decoder.num_kv_heads, decoder.geometry.head_dim, dtype)
 
-    def _make_kv(self) -> PagedKv:
+    def _make_kv(self) -> Kv:
         geometry = self._kv_geometry(self._decoder)
+        if self._config.kv == "concat":
+            return ConcatKv(geometry, self._config.max_num_seqs, self._max_len)
         dtype = FP8 if self._config.kv_dtype == "fp8" else geometry.dtype
         block_size = self._config.block_size if self._config.kv == "paged" else self._max_len
         block_bytes = block_size * geometry.bytes_per_token(dtype)
@@ -132,8 +140,8 @@ class _Assembly:
             eager.synchronize_layers(self._counters)
         return eager
 
-    def _host_blocks(self, kv: PagedKv) -> HostBlocks | None:
-        if self._config.host_blocks == 0:
+    def _host_blocks(self, kv: Kv) -> HostBlocks | None:
+        if self._config.host_blocks == 0 or not isinstance(kv, PagedKv):
             return None
         return HostBlocks(kv, self._config.host_blocks, self._config.kv_copies == "pinned", self._counters)
 
@@ -158,7 +166,7 @@ class _Assembly:
             clock=time.monotonic,
         )
 
-    def _scheduler(self, kv: PagedKv) -> Scheduler:
+    def _scheduler(self, kv: Kv) -> Scheduler:
         config = self._config
         sizes = SchedulerConfig(
             num_blocks=kv.num_blocks,
@@ -197,7 +205,9 @@ class _Assembly:
         speculate = self._config.speculate
         if speculate is None:
             return None
-        return NgramProposer() if speculate == "ngram" else self._draft_model(Path(speculate.removeprefix("draft:")))
+        if speculate == "ngram":
+            return NgramProposer(self._config.ngram_min)
+        return self._draft_model(Path(speculate.removeprefix("draft:")))
 
     def _draft_model(self, folder: Path) -> Proposer:
         """A small model with one block a slot, long enough for the drafts behind the longest request."""

@@ -8,6 +8,7 @@ from engine.errors import ConfigError
 Batching = Literal["single", "static", "dynamic", "continuous"]
 KvLayout = Literal["paged", "contiguous", "concat"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+MAX_NGRAM = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,8 @@ class EngineConfig:
         max_model_len: prompt and output together, tokens; None is the model's own limit.
         batching: policy of the scheduler.
         policy: order of waiting requests.
-        admission: "projected-peak" admits by the fullest moment to come, "free-blocks" by what is free now, "full-length"
-            by the longest possible answers.
+        admission: "projected-peak" admits by the fullest moment to come, "free-blocks" by what is free now,
+            "full-length" by the longest possible answers.
         preemption: how a request that loses its blocks gets them back.
         max_num_seqs: requests in a step at most.
         max_num_batched_tokens: tokens in a step at most; longer prompts are cut into chunks.
@@ -51,6 +52,7 @@ class EngineConfig:
         bookkeeping: "audit" checks every block of the pool in every step.
         speculate: None, "ngram" or "draft:FOLDER".
         num_draft_tokens: tokens proposed for each request and step.
+        ngram_min: last tokens of a request that must have occurred before, for n-gram drafts; in [1, 4].
         step_retries: how often a failed step is tried again before its requests end with an error.
         seed: of the seeds drawn for requests that name none.
     """
@@ -89,6 +91,7 @@ class EngineConfig:
     bookkeeping: Literal["lean", "audit"] = "lean"
     speculate: str | None = None
     num_draft_tokens: int = 4
+    ngram_min: int = 2
     step_retries: int = 2
     seed: int = 0
 
@@ -114,12 +117,9 @@ class EngineConfig:
             self.speculate is None or self.speculate == "ngram" or self.speculate.startswith("draft:"),
             f"speculate must be ngram or draft:FOLDER, not {self.speculate!r}",
         )
+        _require(self.ngram_min <= MAX_NGRAM, f"ngram_min must be at most {MAX_NGRAM}, not {self.ngram_min}")
         _require(self.preemption != "swap" or self.host_blocks > 0, "preemption=swap needs host_blocks above 0")
         _require(self.preemption != "swap" or self.kv == "paged", "preemption=swap needs kv=paged")
-        _require(
-            self.speculate is None or self.kv != "concat",
-            "kv=concat grows only: it cannot take back rejected drafts, so speculate must be off",
-        )
         _require(
             self.speculate is None or not self.overlap,
             "speculate needs the tokens of a step before the next is scheduled: overlap must be off",
@@ -162,6 +162,7 @@ _LOWEST = {
     "batch_window_s": 0,
     "micro_batch_size": 1,
     "num_draft_tokens": 1,
+    "ngram_min": 1,
     "step_retries": 0,
     "seed": 0,
 }

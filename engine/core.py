@@ -37,6 +37,28 @@ class Vocabulary:
 
 
 @dataclass(frozen=True, slots=True)
+class Footprint:
+    """Memory of an engine on its device.
+
+    Attributes:
+        weight_bytes: of the weights.
+        kv_reserved_bytes: taken for KV when the engine is built; 0 where it grows with the requests.
+        kv_bytes_per_token: of the KV of one token in all layers.
+        kv_block_size: tokens in a block, or in the stretch that a request reserves.
+    """
+
+    weight_bytes: int
+    kv_reserved_bytes: int
+    kv_bytes_per_token: int
+    kv_block_size: int
+
+    def kv_peak_bytes(self, counters: Counters) -> int:
+        """KV that requests held at most: their blocks, or their tokens where nothing is reserved."""
+        blocks = counters.kv_blocks_peak * self.kv_block_size if self.kv_reserved_bytes else counters.kv_tokens_peak
+        return blocks * self.kv_bytes_per_token
+
+
+@dataclass(frozen=True, slots=True)
 class Update:
     """Progress of one request.
 
@@ -68,10 +90,9 @@ class _Text:
 class EngineCore:
     """Takes requests, turns the loop, and turns tokens into text. Not safe to share between threads."""
 
-    def __init__(self, loop: EngineLoop, vocabulary: Vocabulary, seed: int, kv_bytes: int, weight_bytes: int) -> None:
+    def __init__(self, loop: EngineLoop, vocabulary: Vocabulary, footprint: Footprint, seed: int) -> None:
         self.vocabulary = vocabulary
-        self.kv_bytes = kv_bytes
-        self.weight_bytes = weight_bytes
+        self.footprint = footprint
         self._loop = loop
         self._ids = count()
         self._texts: dict[int, _Text] = {}
@@ -92,6 +113,10 @@ class EngineCore:
     def is_idle(self) -> bool:
         """Whether there is nothing left to do."""
         return self._loop.is_idle
+
+    def forget_prefixes(self) -> None:
+        """Empty the prefix cache."""
+        self._loop.scheduler.forget_prefixes()
 
     def encode(self, prompt: str) -> list[int]:
         """Tokens of a text.

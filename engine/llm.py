@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from engine.assembly import build_core
@@ -57,8 +58,18 @@ class LLM:
             ConfigError: an option is unknown, out of range, or does not fit the model or the machine.
             CheckpointError: the checkpoint cannot be used.
         """
-        self.config = EngineConfig.from_options({"model": model, **options})
-        self.core: EngineCore = build_core(self.config)
+        self._load(EngineConfig.from_options({"model": model, **options}))
+
+    @classmethod
+    def from_config(cls, config: EngineConfig) -> LLM:
+        """Load a model with options that are checked already; errors are those of the constructor."""
+        llm = cls.__new__(cls)
+        llm._load(config)
+        return llm
+
+    def _load(self, config: EngineConfig) -> None:
+        self.config = config
+        self.core: EngineCore = build_core(config)
 
     def generate(
         self,
@@ -88,11 +99,16 @@ class LLM:
     def run(self, progress: dict[int, Progress]) -> None:
         """Turn the loop until every request has ended."""
         while not self.core.is_idle:
-            updates = self.core.step()
-            for update in updates:
-                progress[update.request_id].add(update)
-            if not updates and not self.core.loop.has_work_in_flight:
-                time.sleep(_IDLE_S)
+            self.advance(progress)
+
+    def advance(self, progress: dict[int, Progress]) -> None:
+        """One turn of the loop; naps where nothing may run yet (a batch that is still being formed)."""
+        num_steps = self.core.counters.steps
+        updates = self.core.step()
+        for update in updates:
+            progress[update.request_id].add(update)
+        if not updates and self.core.counters.steps == num_steps and not self.core.is_idle:
+            time.sleep(_IDLE_S)
 
     def _submit(self, prompts: Sequence[str | Sequence[int]], params: Sequence[SamplingParams]) -> dict[int, Progress]:
         progress: dict[int, Progress] = {}
@@ -137,7 +153,7 @@ class Progress:
             text="".join(update.text for update in self.updates),
             finish_reason=last.finish_reason,
             ttft_s=times[0] - self.started_s if times else None,
-            itl_s=tuple(later - sooner for sooner, later in zip(times, times[1:], strict=False)),
+            itl_s=tuple(later - sooner for sooner, later in pairwise(times)),
             logprobs=tuple(entry for update in self.updates for entry in update.logprobs),
             error=last.error,
         )

@@ -20,6 +20,7 @@ class Counters:
         cache_flushes: times cached memory was given back to the driver.
         audits: times every block of the pool was checked.
         kv_blocks_peak: blocks of the pool in use at most.
+        kv_tokens_peak: tokens that running requests have in the KV cache at most, shared ones counted for each.
         kv_blocks_used_sum: blocks in use, added up over steps.
         kv_slots_filled_sum: slots that hold a token, added up over steps.
         kv_slots_allocated_sum: slots of blocks in use, added up over steps.
@@ -49,6 +50,7 @@ class Counters:
     cache_flushes: int = 0
     audits: int = 0
     kv_blocks_peak: int = 0
+    kv_tokens_peak: int = 0
     kv_blocks_used_sum: int = 0
     kv_slots_filled_sum: int = 0
     kv_slots_allocated_sum: int = 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import StepError
 from engine.execution.proposals import Proposal, Speculating
+from engine.logs import StatusLog
 from engine.tracing import OpenRanges, Range, span
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class EngineLoop:
 
     With overlap a turn launches step n+1 and only then waits for step n: the scheduler works while the device does. A
     device that fails raises in the turn that launches a step or in the one that waits for it; either way the step is
-    rolled back, with those after it, and its requests run again.
+    rolled back, with those after it, and its requests run again. `before_step` is called before each launch.
     """
 
     def __init__(
@@ -88,16 +89,13 @@ class EngineLoop:
         self._proposal = Proposal(probs={})
         self._ranges = OpenRanges()
         self._seen = _SchedulerCounts()
+        self._status = StatusLog(counters, scheduler)
+        self.before_step: Callable[[], None] | None = None
 
     @property
     def is_idle(self) -> bool:
         """Whether no request is left and no step is in flight."""
         return not self._submissions and not self._in_flight
-
-    @property
-    def has_work_in_flight(self) -> bool:
-        """Whether a step was launched and its tokens are not yet known."""
-        return bool(self._in_flight)
 
     def add(self, submission: Submission) -> None:
         """Take in a request.
@@ -128,6 +126,8 @@ class EngineLoop:
         outputs: list[NewTokens] = []
         plan = self._schedule()
         if plan is not None:
+            if self.before_step is not None:
+                self.before_step()
             outputs += self._launch(plan)
         depth = 1 if self._options.overlaps and plan is not None else 0
         while len(self._in_flight) > depth:
@@ -145,6 +145,7 @@ class EngineLoop:
         if plan is not None:
             self.counters.steps_overlapped += bool(self._in_flight)
             self._seen.add_to(self.counters, self.scheduler)
+            self._status.tick(time.monotonic())
         return plan
 
     def _launch(self, plan: StepPlan) -> list[NewTokens]:
@@ -235,4 +236,6 @@ class _SchedulerCounts:
         counters.kv_slots_allocated_sum += (
             sum(len(request.block_ids) for request in scheduler.running) * pool.block_size
         )
-        counters.kv_slots_filled_sum += sum(request.num_computed for request in scheduler.running)
+        num_filled = sum(request.num_computed for request in scheduler.running)
+        counters.kv_slots_filled_sum += num_filled
+        counters.kv_tokens_peak = max(counters.kv_tokens_peak, num_filled)

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from engine.config import MAX_NGRAM
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -59,12 +61,13 @@ class Proposer(Protocol):
 class NgramProposer:
     """Finds the last tokens of a request earlier in it, and proposes what followed there.
 
-    The longest of `sizes` that occurs wins, and of its places the latest. An index per request grows with its tokens:
+    The longest that occurs wins, and of its places the latest. An index per request grows with its tokens:
     a step costs as many look-ups as it has new tokens. Source: prompt lookup decoding (Saxena 2023).
     """
 
-    def __init__(self, sizes: tuple[int, ...] = (4, 3, 2)) -> None:
-        self._sizes = sizes
+    def __init__(self, min_size: int = 2, max_size: int = MAX_NGRAM) -> None:
+        """Look for at least `min_size` and at most `max_size` last tokens."""
+        self._sizes = tuple(range(max_size, min_size - 1, -1))
         self._indexes: dict[int, _NgramIndex] = {}
 
     def propose(self, requests: Sequence[Speculating]) -> Proposal:
