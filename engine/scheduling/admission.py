@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engine.scheduling.block_pool import BlockPool
+from engine.scheduling.length_history import LengthHistory
 from engine.scheduling.request import Request
 
 
@@ -24,6 +25,9 @@ class AdmissionRule(Protocol):
     def admits(self, candidate: Request, prefix: Sequence[int], running: Sequence[Request], pool: BlockPool) -> bool:
         """True where the candidate may take blocks."""
 
+    def learn(self, ended: Request) -> None:
+        """Take note of a request whose answer has come to its own end."""
+
 
 @dataclass(frozen=True, slots=True)
 class PresentlyFree:
@@ -34,6 +38,9 @@ class PresentlyFree:
         promised = sum(_num_missing(request, len(request.block_ids), pool) for request in running)
         return promised + _num_missing(candidate, _num_in_use(prefix, pool), pool) <= pool.num_free
 
+    def learn(self, ended: Request) -> None:
+        """Nothing to learn: no forecast is made."""
+
 
 @dataclass(frozen=True, slots=True)
 class FullLength:
@@ -43,12 +50,19 @@ class FullLength:
         """Compare the pool with the sum of the full lengths."""
         return sum(pool.blocks_for(request.max_tokens) for request in (*running, candidate)) <= pool.num_blocks
 
+    def learn(self, ended: Request) -> None:
+        """Nothing to learn: no forecast is made."""
 
-@dataclass(frozen=True, slots=True)
+
 class ProjectedPeak:
-    """The fullest moment to come stays within the pool, less `reserve_blocks` kept free for errors of the forecast."""
+    """The fullest moment to come stays within the pool, less `reserve_blocks` kept free for errors of the forecast.
 
-    reserve_blocks: int = 0
+    Without `lengths` every answer is expected to reach its limit, or the caller's forecast.
+    """
+
+    def __init__(self, reserve_blocks: int = 0, lengths: LengthHistory | None = None) -> None:
+        self._reserve_blocks = reserve_blocks
+        self._lengths = lengths
 
     def admits(self, candidate: Request, prefix: Sequence[int], running: Sequence[Request], pool: BlockPool) -> bool:
         """Compare the pool with the projected peak; an empty engine always takes the next request."""
@@ -56,9 +70,18 @@ class ProjectedPeak:
             return True
         owned = [len(request.block_ids) - pool.num_shared(request.block_ids) for request in running]
         num_shared = pool.num_used - sum(owned) + sum(pool.num_owners(block_id) == 0 for block_id in prefix)
-        forecasts = [_forecast(r, len(r.block_ids) - mine, pool) for r, mine in zip(running, owned, strict=True)]
-        forecasts.append(_forecast(candidate, len(prefix), pool))
-        return num_shared + projected_peak(forecasts, pool.block_size) <= pool.num_blocks - self.reserve_blocks
+        forecasts = [self._forecast(r, len(r.block_ids) - n, pool) for r, n in zip(running, owned, strict=True)]
+        forecasts.append(self._forecast(candidate, len(prefix), pool))
+        return num_shared + projected_peak(forecasts, pool.block_size) <= pool.num_blocks - self._reserve_blocks
+
+    def learn(self, ended: Request) -> None:
+        """Sharpen the forecast with the length of one more answer."""
+        if self._lengths is not None:
+            self._lengths.add(ended)
+
+    def _forecast(self, request: Request, num_shared: int, pool: BlockPool) -> Forecast:
+        num_left = request.num_left if self._lengths is None else self._lengths.num_left(request)
+        return Forecast(request.num_wanted - num_shared * pool.block_size, num_left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +105,6 @@ def projected_peak(forecasts: Iterable[Forecast], block_size: int) -> int:
         used += forecast.num_used + block_size - 1
         peak = max(peak, used + count * forecast.num_left)
     return peak // block_size
-
-
-def _forecast(request: Request, num_shared: int, pool: BlockPool) -> Forecast:
-    return Forecast(request.num_wanted - num_shared * pool.block_size, request.num_left)
 
 
 def _num_missing(request: Request, num_held: int, pool: BlockPool) -> int:

@@ -329,6 +329,7 @@ class Scheduler:
         if item.draft_token_ids:
             self.tables.trim(request)
         if reason is not None:
+            self.admission.learn(request)
             self._finish(request, reason)
         return RequestOutput(request.request_id, kept, reason) if item.samples else None
 
