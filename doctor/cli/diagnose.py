@@ -45,7 +45,7 @@ class _Request:
     is_strict: bool
 
 
-@click.command(short_help="Read evidence and say what is wrong, what it costs and which setting cures it.")
+@click.command("diagnose", short_help="Read evidence and say what is wrong, what it costs and which setting cures it.")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--format", "output_format", type=click.Choice(_FORMATS), default="terminal", help="Kind of output.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write here, not to the screen.")
@@ -65,7 +65,7 @@ class _Request:
 @click.option("--save", type=click.Path(path_type=Path), metavar="CASE.duckdb", help="Keep the case for `doctor sql`.")
 @click.option("--no-progress", "has_progress", flag_value=False, default=True, help="No progress bars.")
 @click.option("--strict", "is_strict", is_flag=True, help="Exit with 3 where evidence is incomplete.")
-def diagnose(**options: Any) -> int:
+def command(**options: Any) -> int:
     """Read evidence and say what is wrong, what it costs and which setting cures it.
 
     PATH is a file, a folder, a pattern, or - for standard input, in any mix; its kind is told by content. Anything may

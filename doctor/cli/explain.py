@@ -11,10 +11,12 @@ from doctor.cli.output import write
 from doctor.errors import UsageError
 
 
-@click.command(short_help="Explain one problem: how it is measured, how it is fooled, how to fix and verify it.")
+@click.command(
+    "explain", short_help="Explain one problem: how it is measured, how it is fooled, how to fix and verify it."
+)
 @click.argument("rule", metavar="RULE")
 @click.option("--rules", type=click.Path(path_type=Path), metavar="DIR", help="With the rules in this folder.")
-def explain(rule: str, rules: Path | None) -> None:
+def command(rule: str, rules: Path | None) -> None:
     """Explain RULE: what it means, how it is measured and fooled, how to fix it in each framework, how to verify."""
     from doctor.cli.screen import presentation_for
     from doctor.diagnosis.catalogue import load_catalogue

@@ -16,12 +16,17 @@ from doctor.cli.output import say
 from doctor.errors import DoctorError
 from doctor.version import __version__
 
-COMMANDS = ("diagnose", "rules", "explain", "sql")
+COMMANDS = ("diagnose", "rules", "explain", "convert", "sql")
+_EXAMPLES = """\b
+Examples:
+  doctor diagnose trace.nsys-rep          what is wrong, and what to change
+  doctor explain host-dispatch-bound      the manual page of one problem
+"""  # \\b keeps click from wrapping the lines
 _REPORT_AT = "https://github.com/inference-doctor/inference-doctor/issues"
 
 
 class _LazyGroup(click.Group):
-    """Imports `doctor.cli.<command>` only when the command is named; its attribute of the same name is the command."""
+    """Imports `doctor.cli.<command>` only when the command is named; its attribute `command` is the command."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -29,20 +34,15 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = getattr(import_module(f"doctor.cli.{cmd_name}"), cmd_name)
+        command = import_module(f"doctor.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
         return command
 
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_LazyGroup, epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="doctor")
 def doctor() -> None:
-    r"""Say what is wrong with a slow or out-of-memory LLM inference run, and the setting that cures it.
-
-    \b
-    doctor diagnose trace.nsys-rep            an nsys report, its SQLite export, a PyTorch trace
-    doctor explain host-dispatch-bound        one problem: how it is measured, fooled, fixed
-    """
+    """Say what is wrong with a slow or out-of-memory LLM inference run, and the setting that cures it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from doctor.rule import Rule
 
 
-@click.command(short_help="List the problems that doctor knows.")
+@click.command("rules", short_help="List the problems that doctor knows.")
 @click.option("--rules", type=click.Path(path_type=Path), metavar="DIR", help="With the rules in this folder.")
 @click.option("--format", "output_format", type=click.Choice(("terminal", "json")), default="terminal", help="Kind.")
-def rules(rules: Path | None, output_format: str) -> None:
+def command(rules: Path | None, output_format: str) -> None:
     """List the problems that doctor knows, in the order in which they are looked at."""
     from doctor.cli.screen import presentation_for
     from doctor.diagnosis.catalogue import load_catalogue

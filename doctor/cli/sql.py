@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 _ROWS_ON_SCREEN = 200
 
 
-@click.command(short_help="Run a query on a case that `diagnose --save` kept.")
+@click.command("sql", short_help="Run a query on a case that `diagnose --save` kept.")
 @click.argument("case", type=click.Path(path_type=Path), metavar="CASE.duckdb")
 @click.argument("query", metavar="QUERY")
 @click.option(
     "--format", "output_format", type=click.Choice(("table", "csv", "json")), default="table", help="Kind of output."
 )
-def sql(case: Path, query: str, output_format: str) -> None:
+def command(case: Path, query: str, output_format: str) -> None:
     """Run QUERY on a case file, read-only. The case is plain DuckDB: `SHOW ALL TABLES` lists what it holds."""
     import duckdb
 

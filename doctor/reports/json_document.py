@@ -16,8 +16,8 @@ SCHEMA = "doctor.diagnosis/1"
 
 
 def render(diagnosis: Diagnosis, presentation: Presentation) -> str:
-    """The document, indented, ending in a line break."""
-    return json.dumps(document(diagnosis), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    """The document, indented, in ASCII so that it survives any encoding, ending in a line break."""
+    return json.dumps(document(diagnosis), indent=1, allow_nan=False) + "\n"
 
 
 def document(diagnosis: Diagnosis) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def render(diagnosis: Diagnosis, presentation: Presentation) -> str:
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
     text = "\n".join(line.rstrip() for line in lines) + "\n"
-    return text if presentation.is_unicode else text.encode("ascii", "replace").decode("ascii")
+    return text if presentation.is_unicode else text.replace("…", "~").encode("ascii", "replace").decode("ascii")
 
 
 def layout(diagnosis: Diagnosis, width: int, *, is_unicode: bool = True) -> RenderableType:

@@ -185,7 +185,7 @@ def not_run_groups(not_run: tuple[NotRun, ...]) -> tuple[tuple[str, tuple[str, .
     """Rules that were not run, gathered by the evidence that would let them: `(needs, rules)`."""
     ordered = sorted(not_run, key=lambda entry: (entry.needs, entry.rule))
     return tuple(
-        (", ".join(needs) or "more evidence", tuple(entry.rule for entry in group))
+        (clean(", ".join(needs)) or "more evidence", tuple(clean(entry.rule) for entry in group))
         for needs, group in groupby(ordered, key=lambda entry: entry.needs)
     )
 

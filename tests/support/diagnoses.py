@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from doctor.diagnosis.outcome import (
     Diagnosis,
@@ -61,6 +62,14 @@ def healthy() -> Diagnosis:
         not_run=(NotRun("foreign-gpu-process", ("nvml", "oom-text")),),
         replay=ReplayQuality(True, 0.0, 0.012, None, None, "phi"),
     )
+
+
+def untrusted_replay() -> Diagnosis:
+    """As `launch_bound`, from a recording that the replay does not reproduce: bounds only."""
+    known = launch_bound()
+    first = replace(known.findings[0], gain=Gain(0.19, 4.9))
+    quality = ReplayQuality(False, 0.0, 0.16, None, None, "", ("two launching threads",))
+    return replace(known, findings=(first, *known.findings[1:]), replay=quality)
 
 
 def foreign_process() -> Diagnosis:
