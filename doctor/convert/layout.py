@@ -70,7 +70,7 @@ EVENT_LAYOUT = (
     _table(
         "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", f"start! end! {_PLACE} deprecatedSyncType syncType! eventId! eventSyncId"
     ),
-    _table("CUPTI_ACTIVITY_KIND_CUDA_EVENT", f"{_PLACE} eventId! eventSyncId"),
+    _table("CUPTI_ACTIVITY_KIND_CUDA_EVENT", f"timestamp {_PLACE} eventId! eventSyncId"),
     _table("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", f"start! end! {_PLACE} graphId! graphExecId!"),
     _table(
         "CUPTI_ACTIVITY_KIND_RUNTIME",
@@ -79,12 +79,12 @@ EVENT_LAYOUT = (
     ),
     _table(
         "OSRT_API",
-        f"{_CALL} nameId! returnValue! nestingLevel callchainId!",
+        f"{_CALL} correlationId nameId! returnValue! nestingLevel callchainId!",
         name_columns=("nameId",),
     ),
     _table(
         "PROFILER_OVERHEAD",
-        "start! end! globalTid nameId! returnValue! overheadType!",
+        "start! end! globalTid correlationId nameId! returnValue! overheadType!",
         name_columns=("nameId",),
     ),
     _table(
@@ -110,7 +110,7 @@ EVENT_LAYOUT = (
     _table(
         "DIAGNOSTIC_EVENT",
         "timestamp! timestampType! source! severity! text:text! globalPid",
-        since=(2024, 1, 1),
+        since=(2024, 1, 0),
     ),
 )
 
@@ -118,19 +118,20 @@ TARGET_LAYOUT = (
     _table("ThreadNames", "nameId! priority globalTid", name_columns=("nameId",)),
     _table(
         "TARGET_INFO_GPU",
-        "vmId! id! name:text busLocation:text isDiscrete l2CacheSize totalMemory memoryBandwidth clockRate "
+        "vmId! id! deviceId name:text busLocation:text isDiscrete l2CacheSize totalMemory memoryBandwidth clockRate "
         "smCount pwGpuId uuid:text luid chipName:text cuDevice ctxswDevPath:text ctrlDevPath:text revision "
         "nodeMask constantMemory maxIPC maxRegistersPerBlock maxShmemPerBlock maxShmemPerBlockOptin "
         "maxShmemPerSm maxRegistersPerSm threadsPerWarp asyncEngines maxWarpsPerSm maxBlocksPerSm "
         "maxThreadsPerBlock maxBlockDimX maxBlockDimY maxBlockDimZ maxGridDimX maxGridDimY maxGridDimZ "
         "computeMajor computeMinor smMajor smMinor",
     ),
-    _table("TARGET_INFO_CUDA_DEVICE", "gpuId cudaId! pid! uuid:text numMultiprocessors"),
+    _table("TARGET_INFO_CUDA_DEVICE", "gpuId cudaId! pid! uuid:text numMultiprocessors", since=(2024, 6, 0)),
     _table(
         "TARGET_INFO_CUDA_CONTEXT_INFO",
         "nullStreamId! hwId! vmId! processId! deviceId! contextId! parentContextId isGreenContext "
         "numMultiprocessors numTpcs tpcMask:text workqueueResourceId workqueueConcurrencyLimit "
         "workqueueSharingScope",
+        since=(2023, 4, 0),
     ),
     _table("TARGET_INFO_CUDA_STREAM", "streamId! hwId! vmId! processId! contextId! priority! flag!"),
     _table("TARGET_INFO_SESSION_START_TIME", "utcEpochNs utcTime:text localTime:text systemClockNs"),

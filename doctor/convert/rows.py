@@ -21,6 +21,8 @@ from doctor.version import __version__
 
 ARROW_TYPES = {"INTEGER": pa.int64(), "TEXT": pa.string(), "REAL": pa.float64()}
 SCHEMA_VERSION = "3.25.0"
+GPU_ID_RENAMED: Version = (2021, 1, 0)
+"""Versions before it call the number of a GPU `deviceId`."""
 SYNC_TYPE_MOVED: Version = (2024, 6, 0)
 """First version that writes the kind of a synchronisation under `syncType` anew and the old field under
 `deprecatedSyncType`."""
@@ -38,8 +40,8 @@ def export_rows(report: NsysReport, progress: Progress | None = None) -> Iterato
         if _is_exported(table, report.session.version):
             yield _collect(used, table, _shape(table, _adapt(part, report.session.version)))
     for name, rows in _target_rows(report):
-        if rows:
-            table = layout.BY_NAME[name]
+        table = layout.BY_NAME[name]
+        if rows and _is_exported(table, report.session.version):
             yield _collect(used, table, _shape(table, _from_rows(table, rows)))
     yield _strings(report, used)
     yield from _enumerations()
@@ -96,12 +98,19 @@ def _from_rows(table: LayoutTable, rows: tuple[Row, ...]) -> pa.RecordBatch:
 
 def _target_rows(report: NsysReport) -> Iterator[tuple[str, tuple[Row, ...]]]:
     yield "ThreadNames", report.thread_names
-    yield "TARGET_INFO_GPU", report.target.gpus
+    yield "TARGET_INFO_GPU", _gpus(report)
     yield "TARGET_INFO_CUDA_DEVICE", report.target.cuda_devices
     yield "TARGET_INFO_CUDA_CONTEXT_INFO", report.target.contexts
     yield "TARGET_INFO_CUDA_STREAM", report.target.streams
     yield "TARGET_INFO_SESSION_START_TIME", _start_time(report.session)
     yield "ANALYSIS_DETAILS", _details(report.session)
+
+
+def _gpus(report: NsysReport) -> tuple[Row, ...]:
+    version = report.session.version
+    if version is None or version >= GPU_ID_RENAMED:
+        return report.target.gpus
+    return tuple({**row, "deviceId": row["id"]} for row in report.target.gpus)
 
 
 def _start_time(session: Session) -> tuple[Row, ...]:

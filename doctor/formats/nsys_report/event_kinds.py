@@ -121,6 +121,9 @@ MEMCPY = EventTable(
         Column("srcContextId", (102, 7)),
         Column("dstDeviceId", (102, 8)),
         Column("dstContextId", (102, 9)),
+        Column("migrationCause", (102, 10)),
+        Column("graphNodeId", (102, 11)),
+        Column("virtualAddress", (102, 12)),
         Column("copyCount", (102, 16)),
     ),
     needs=(102,),
@@ -134,6 +137,7 @@ MEMSET = EventTable(
         *_PLACE,
         Column("value", (103, 2)),
         Column("bytes", (103, 1)),
+        Column("graphNodeId", (103, 3)),
         Column("memKind", (103, 4)),
     ),
     needs=(103,),
@@ -155,7 +159,7 @@ CUDA_EVENT = EventTable(
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
     frozenset({127}),
     CUDA_PAYLOAD,
-    (*_PLACE, Column("eventId", (106, 1)), Column("eventSyncId", (106, 2))),
+    (Column("timestamp", (1,)), *_PLACE, Column("eventId", (106, 1)), Column("eventSyncId", (106, 2))),
 )
 GRAPH_TRACE = EventTable(
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
@@ -174,14 +178,14 @@ OSRT_API = EventTable(
     "OSRT_API",
     frozenset({47, 48}),
     TRACE_PAYLOAD,
-    (*_CALL, _NAME, Column("returnValue", (8,)), Column("nestingLevel", (20,))),
+    (*_CALL, Column("correlationId", (3,)), _NAME, Column("returnValue", (8,)), Column("nestingLevel", (20,))),
     classes=frozenset({27, 31, 32}),
 )
 PROFILER_OVERHEAD = EventTable(
     "PROFILER_OVERHEAD",
     frozenset({48}),
     TRACE_PAYLOAD,
-    (*_START_END, Column("globalTid", (13,)), _NAME, Column("returnValue", (8,))),
+    (*_START_END, Column("globalTid", (13,)), Column("correlationId", (3,)), _NAME, Column("returnValue", (8,))),
     classes=frozenset({3}),
 )
 OVERHEAD = EventTable(
