@@ -13,6 +13,7 @@ from engine.attention.registry import create_backend
 from engine.core import EngineCore, Footprint, Vocabulary
 from engine.errors import ConfigError
 from engine.execution.counters import Counters
+from engine.execution.cuda_graphs import GraphedPass, GraphSizes
 from engine.execution.draft_model import DraftModelProposer
 from engine.execution.forward import EagerPass, ForwardPass, ModelOnDevice
 from engine.execution.host_blocks import HostBlocks
@@ -22,9 +23,11 @@ from engine.execution.proposals import NgramProposer, Proposer
 from engine.execution.runner import Runner, RunnerOptions, give_back_cached_memory
 from engine.execution.staging import HostStaging, PageableStaging, PinnedStaging, Staging
 from engine.execution.token_choice import TokenChoice
+from engine.execution.warm_up import warm_up
 from engine.model.checkpoint import read_config
 from engine.model.kv.concat import ConcatKv
 from engine.model.kv.paged import FP8, KvGeometry, PagedKv
+from engine.model.operators import REFERENCE, Operators
 from engine.model.weights import LoadOptions, load_decoder
 from engine.scheduling.admission import AdmissionRule, FullLength, PresentlyFree, ProjectedPeak
 from engine.scheduling.batching import BatchingPolicy, ContinuousBatch, DynamicWindow, SingleRequest, StaticBatch
@@ -72,10 +75,16 @@ class _Assembly:
         model = self._model(self._decoder, kv)
         vocabulary = read_vocabulary(self._folder, model.vocab_size)
         host_blocks = self._host_blocks(kv)
-        num_slots = config.max_num_seqs
-        choice = TokenChoice(num_slots, model.vocab_size, self._device, self._staging)
+        choice = TokenChoice(config.max_num_seqs, model.vocab_size, self._device, self._staging)
+        num_drafts = 0 if config.speculate is None else config.num_draft_tokens
+        tokens_per_request = (1,) if num_drafts == 0 else (1, 1 + num_drafts)
         runner = Runner(
-            self._forward(model), choice, self._last_tokens, host_blocks, self._runner_options(), self._counters
+            self._forward(model, tokens_per_request),
+            choice,
+            self._last_tokens,
+            host_blocks,
+            self._runner_options(),
+            self._counters,
         )
         loop = EngineLoop(self._scheduler(kv), runner, self._proposer(), self._loop_options(), self._counters)
         return EngineCore(loop, vocabulary, self._footprint(kv), config.seed)
@@ -95,7 +104,14 @@ class _Assembly:
     def _load(self, folder: Path, extra_positions: int = 0) -> Decoder:
         positions = None if self._config.max_model_len is None else self._config.max_model_len + extra_positions
         dtype = _DTYPES.get(self._config.dtype)
-        return load_decoder(folder, LoadOptions(self._device, dtype, max_positions=positions))
+        operators = _fused_operators() if self._attention == "triton_paged" else REFERENCE
+        return load_decoder(folder, LoadOptions(self._device, dtype, max_positions=positions, operators=operators))
+
+    @property
+    def _attention(self) -> str:
+        if self._config.attention != "auto":
+            return self._config.attention
+        return "triton_paged" if self._is_cuda and self._config.kv != "concat" else "torch_ref"
 
     def _max_model_len(self) -> int:
         limit = self._decoder.geometry.max_position
@@ -114,14 +130,11 @@ class _Assembly:
         return torch.zeros(self._config.max_num_seqs + 1, dtype=torch.int64, device=self._device)
 
     def _model(self, decoder: Decoder, kv: KvCache) -> ModelOnDevice:
-        name = self._config.attention
-        if name == "auto":
-            name = "triton_paged" if self._is_cuda else "torch_ref"
-        backend = create_backend(name, decoder.attention_spec)
+        backend = create_backend(self._attention, decoder.attention_spec)
         return ModelOnDevice(decoder, backend, kv, self._device, decoder.geometry.vocab_size)
 
     def _kv_geometry(self, decoder: Decoder) -> KvGeometry:
-        dtype = next(decoder.parameters()).dtype
+        dtype = decoder.rotary.cos_PD.dtype
         return KvGeometry(decoder.layer_range, decoder.num_kv_heads, decoder.geometry.head_dim, dtype)
 
     def _make_kv(self) -> Kv:
@@ -134,11 +147,24 @@ class _Assembly:
         num_blocks = num_kv_blocks(self._config, self._max_len, block_size, block_bytes, self._device)
         return PagedKv(geometry, num_blocks, block_size, dtype, self._device)
 
-    def _forward(self, model: ModelOnDevice) -> ForwardPass:
+    def _forward(self, model: ModelOnDevice, tokens_per_request: tuple[int, ...]) -> ForwardPass:
         eager = EagerPass(model, self._last_tokens, self._staging)
         if self._config.layer_boundary == "synchronize":
             eager.synchronize_layers(self._counters)
-        return eager
+        if not self._is_cuda:
+            return eager
+        warm_up(eager, model.kv.block_size, min(self._config.max_num_batched_tokens, self._max_len))
+        if not self._records_graphs or not isinstance(self._staging, PinnedStaging):
+            return eager
+        sizes = GraphSizes(self._config.max_num_seqs, self._max_len, model.kv.block_size, tokens_per_request)
+        graphed = GraphedPass(eager, self._staging, sizes, self._counters)
+        graphed.record(self._device)
+        return graphed
+
+    @property
+    def _records_graphs(self) -> bool:
+        wanted = self._config.cuda_graphs
+        return self._is_cuda and self._config.can_record_graphs and (wanted is None or wanted)
 
     def _host_blocks(self, kv: Kv) -> HostBlocks | None:
         if self._config.host_blocks == 0 or not isinstance(kv, PagedKv):
@@ -235,6 +261,15 @@ def read_vocabulary(folder: Path, size: int) -> Vocabulary:
     has_tokenizer = any((folder / name).exists() for name in ("tokenizer.json", "tokenizer.model", "vocab.json"))
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True) if has_tokenizer else None
     return Vocabulary(size, eos_ids, tokenizer)
+
+
+def _fused_operators() -> Operators:
+    """Elementwise steps by Triton kernels."""
+    from engine.kernels.rms_norm import add_rms_norm, rms_norm  # noqa: PLC0415  Triton need not be installed
+    from engine.kernels.rotary import rotate  # noqa: PLC0415
+    from engine.kernels.silu_mul import silu_mul  # noqa: PLC0415
+
+    return Operators(rms_norm=rms_norm, add_rms_norm=add_rms_norm, silu_mul=silu_mul, rotate=rotate)
 
 
 def _device(name: str) -> torch.device:

@@ -43,7 +43,7 @@ class EngineConfig:
         max_num_batched_tokens: tokens in a step at most; longer prompts are cut into chunks.
         batch_window_s: how long dynamic batching waits for more requests, seconds.
         micro_batch_size: sequences in one forward pass; None is the whole batch.
-        cuda_graphs: replay recorded decode steps (GPU only).
+        cuda_graphs: replay recorded decode steps; None does so wherever a step can be recorded.
         overlap: schedule step n+1 while step n runs; None does so on a GPU.
         step_wait: "event" waits for the asynchronous copy of a step's tokens, "device" waits for the whole device.
         staging: host memory of the step's inputs, "pinned" or "pageable".
@@ -82,7 +82,7 @@ class EngineConfig:
     max_num_batched_tokens: int = 2048
     batch_window_s: float = 0.01
     micro_batch_size: int | None = None
-    cuda_graphs: bool = True
+    cuda_graphs: bool | None = None
     overlap: bool | None = None
     step_wait: Literal["event", "device"] = "event"
     staging: Literal["pinned", "pageable"] = "pinned"
@@ -110,7 +110,24 @@ class EngineConfig:
                 raise ConfigError(f"{name} must be at least {lowest}, not {value}")
         self._check_combinations()
 
+    @property
+    def can_record_graphs(self) -> bool:
+        """Whether no option needs the host in the middle of a step."""
+        return (
+            self.attention in ("auto", "triton_paged")
+            and self.kv != "concat"
+            and self.weight_offload == 0
+            and self.staging == "pinned"
+            and self.layer_boundary == "free"
+            and self.moe_routing == "grouped"
+        )
+
     def _check_combinations(self) -> None:
+        _require(
+            not self.cuda_graphs or (self.can_record_graphs and self.device != "cpu"),
+            "cuda_graphs needs a GPU, attention=triton_paged, blocks (kv=paged or contiguous), weights on the device, "
+            "pinned staging, grouped experts and no wait in a layer",
+        )
         _require(0 < self.memory_share <= 1, f"memory_share must be in (0, 1], not {self.memory_share}")
         _require(0 <= self.weight_offload <= 1, f"weight_offload must be in [0, 1], not {self.weight_offload}")
         _require(

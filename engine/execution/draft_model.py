@@ -58,6 +58,7 @@ class DraftModelProposer:
         self._slots.release(request_id)
         self._num_computed.pop(request_id, None)
 
+    @torch.inference_mode()
     def propose(self, requests: Sequence[Speculating]) -> Proposal:
         """See `Proposer`; all requests get as many drafts as the one that wants most, and keep what they want."""
         if not requests:

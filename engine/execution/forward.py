@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from engine.execution.batch import Batch, pack
-from engine.tracing import Range, span
+from engine.tracing import Range
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from engine.attention.backend import Attend, AttentionBackend, KvCache
+    from engine.attention.backend import Attend, AttendUnrotated, AttentionBackend, KvCache
     from engine.execution.counters import Counters
     from engine.execution.staging import Staging
     from engine.model.decoder import Decoder
@@ -59,8 +59,9 @@ class EagerPass:
 
     def synchronize_layers(self, counters: Counters) -> None:
         """Wait for the device after every layer from now on."""
-        self._wrap = lambda attend: SynchronizingAttend(attend, counters)
+        self._wrap = lambda attend: synchronizing(attend, counters)
 
+    @torch.inference_mode()
     def run(self, scheduled: Sequence[ScheduledRequest], slots: Sequence[int]) -> tuple[Tensor, Tensor]:
         """See `ForwardPass`."""
         batch = pack(scheduled, slots, self._model.kv.block_size, self._staging)
@@ -73,26 +74,44 @@ class EagerPass:
             tokens_T = torch.where(batch.from_last_T > 0, self._last_tokens[batch.slots_T], tokens_T)
         attend = self._wrap(self._model.backend.bind(self._model.kv, batch.meta))
         hidden_TD = self._model.decoder.forward(tokens_T, batch.positions_T, attend)
+        if len(batch.logit_rows_R) == 0:
+            return hidden_TD.new_empty(0, self._model.vocab_size)
         if len(batch.logit_rows_R) < len(batch.positions_T):
             hidden_TD = hidden_TD[batch.logit_rows_R]
         return self._model.decoder.logits(hidden_TD)
 
 
-class SynchronizingAttend:
-    """Attention that waits for the device each time: a layer cannot start before the host has seen the last one end."""
+def synchronizing(attend: Attend, counters: Counters) -> Attend:
+    """Attention that waits for the device each time: no layer starts before the host has seen the last one end."""
+    fused: AttendUnrotated | None = getattr(attend, "attend_unrotated", None)
+    return _Synchronizing(attend, counters) if fused is None else _SynchronizingFused(attend, fused, counters)
 
+
+class _Synchronizing:
     def __init__(self, attend: Attend, counters: Counters) -> None:
         self._attend = attend
         self._counters = counters
 
     def __call__(self, q_THD: Tensor, k_TND: Tensor, v_TND: Tensor, layer: int) -> Tensor:
-        """See `engine.attention.backend.Attend`."""
-        out_THD = self._attend(q_THD, k_TND, v_TND, layer)
+        return self._wait(self._attend(q_THD, k_TND, v_TND, layer))
+
+    def _wait(self, out_THD: Tensor) -> Tensor:
         self._counters.syncs += 1
         self._counters.layer_syncs += 1
         if out_THD.is_cuda:
             torch.cuda.synchronize(out_THD.device)
         return out_THD
+
+
+class _SynchronizingFused(_Synchronizing):
+    def __init__(self, attend: Attend, fused: AttendUnrotated, counters: Counters) -> None:
+        super().__init__(attend, counters)
+        self._fused = fused
+
+    def attend_unrotated(
+        self, new_tokens: tuple[Tensor, Tensor, Tensor], angles: tuple[Tensor, Tensor], layer: int
+    ) -> Tensor:
+        return self._wait(self._fused(new_tokens, angles, layer))
 
 
 def _unchanged(attend: Attend) -> Attend:
@@ -104,11 +123,3 @@ def phase(scheduled: Sequence[ScheduledRequest]) -> Range:
     if any(item.num_tokens > 1 + len(item.draft_token_ids) for item in scheduled):
         return Range.PREFILL
     return Range.VERIFY if any(item.draft_token_ids for item in scheduled) else Range.DECODE
-
-
-def run_piece(
-    forward: ForwardPass, scheduled: Sequence[ScheduledRequest], slots: Sequence[int]
-) -> tuple[Tensor, Tensor]:
-    """Run one piece inside the range of its phase."""
-    with span(phase(scheduled), len(scheduled)):
-        return forward.run(scheduled, slots)

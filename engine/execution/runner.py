@@ -86,6 +86,7 @@ class Runner:
         for item in plan.scheduled:
             self._slots.release(item.request_id)
 
+    @torch.inference_mode()
     def launch(self, plan: StepPlan, proposal: Proposal) -> StepInFlight:
         """Start a step; on a GPU it runs while this returns.
 
