@@ -1,0 +1,88 @@
+-- steady_window: the part of the recording that the diagnosis speaks of, one row.
+-- From the first launch of device work to the end of the last, less (1) a stray event that stands alone behind a gap longer than everything
+-- else, (2) the load phase: whatever ran before the first compute kernel, where it takes more than a twentieth of the time. The table
+-- `window_request`, filled from the options, replaces all of that.
+CREATE TABLE IF NOT EXISTS window_request (start_ns BIGINT, end_ns BIGINT, chosen_by TEXT);
+
+-- _quiet: maximal times in which no device of the case worked, with the work on either side
+CREATE TABLE _quiet AS
+WITH op AS (
+    SELECT start_ns, end_ns,
+        max(end_ns) OVER (ORDER BY start_ns, end_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS busy_until_ns
+    FROM device_op
+),
+island AS (
+    SELECT start_ns, busy_until_ns, end_ns, end_ns - greatest(start_ns, coalesce(busy_until_ns, start_ns)) AS fresh_ns FROM op
+),
+running AS (
+    SELECT *, sum(greatest(fresh_ns, 0)) OVER (ORDER BY start_ns, end_ns ROWS UNBOUNDED PRECEDING) - greatest(fresh_ns, 0) AS busy_before_ns,
+        sum(greatest(fresh_ns, 0)) OVER () AS busy_ns
+    FROM island
+)
+SELECT busy_until_ns AS start_ns, running.start_ns AS end_ns, busy_before_ns, busy_ns - busy_before_ns AS busy_after_ns, busy_ns
+FROM running
+WHERE running.start_ns > busy_until_ns;
+
+-- stray_gap: a gap of at least half the recording with under one hundredth of the work on one side
+CREATE TABLE stray_gap AS
+WITH span AS (
+    SELECT min(start_ns) AS start_ns, max(end_ns) AS end_ns FROM device_op
+),
+left_cut AS (
+    SELECT _quiet.*, 'before' AS side FROM _quiet, span
+    WHERE _quiet.end_ns - _quiet.start_ns >= 0.5 * (span.end_ns - span.start_ns) AND busy_before_ns < 0.01 * busy_ns
+    ORDER BY _quiet.end_ns DESC LIMIT 1
+),
+right_cut AS (
+    SELECT _quiet.*, 'after' AS side
+    FROM _quiet, span, (SELECT coalesce((SELECT end_ns FROM left_cut), (SELECT start_ns FROM span)) AS from_ns)
+    WHERE _quiet.end_ns - _quiet.start_ns >= 0.5 * (span.end_ns - from_ns) AND busy_after_ns < 0.01 * busy_ns AND _quiet.start_ns > from_ns
+    ORDER BY _quiet.start_ns LIMIT 1
+),
+idle AS (
+    SELECT sum(end_ns - start_ns) AS idle_ns FROM _quiet
+)
+SELECT start_ns, end_ns, side, (end_ns - start_ns) / idle_ns AS share_of_idle,
+    least(busy_before_ns, busy_after_ns) / busy_ns AS share_of_work_cut
+FROM (SELECT * FROM left_cut UNION ALL SELECT * FROM right_cut), idle
+ORDER BY start_ns;
+
+CREATE TABLE steady_window AS
+WITH kept AS (
+    SELECT coalesce((SELECT end_ns FROM stray_gap WHERE side = 'before'), min(start_ns)) AS start_ns,
+        coalesce((SELECT start_ns FROM stray_gap WHERE side = 'after'), max(end_ns)) AS end_ns
+    FROM device_op
+),
+first_compute AS (
+    SELECT min(device_op.start_ns) AS start_ns
+    FROM device_op, kept
+    WHERE family IN ('gemm', 'attention', 'graph', 'collective') AND device_op.start_ns >= kept.start_ns AND device_op.end_ns <= kept.end_ns
+),
+first_op AS (
+    SELECT CASE WHEN first_compute.start_ns - kept.start_ns > 0.05 * (kept.end_ns - kept.start_ns)
+            THEN first_compute.start_ns ELSE kept.start_ns END AS start_ns,
+        coalesce(first_compute.start_ns - kept.start_ns > 0.05 * (kept.end_ns - kept.start_ns), false) AS is_load_cut,
+        kept.end_ns
+    FROM kept, first_compute
+),
+-- the first operation of each device starts its window when its launch was called
+called AS (
+    SELECT min(host_call.start_ns) AS start_ns
+    FROM first_op
+    JOIN device_op ON device_op.start_ns = first_op.start_ns
+    JOIN launch USING (device_op_id)
+    JOIN host_call USING (host_call_id)
+),
+steady AS (
+    SELECT least(coalesce(called.start_ns, first_op.start_ns), first_op.start_ns) AS start_ns, first_op.end_ns,
+        concat_ws(', ', 'first launch to last device work',
+            CASE WHEN (SELECT count(*) > 0 FROM stray_gap) THEN 'stray event cut' END,
+            CASE WHEN is_load_cut THEN 'load phase cut' END) AS chosen_by
+    FROM first_op, called
+    WHERE first_op.start_ns IS NOT NULL
+)
+SELECT start_ns AS from_ns, end_ns AS until_ns, chosen_by FROM window_request
+UNION ALL
+SELECT start_ns, end_ns, chosen_by FROM steady WHERE NOT EXISTS (SELECT 1 FROM window_request);
+
+DROP TABLE _quiet;

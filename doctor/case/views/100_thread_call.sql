@@ -1,0 +1,71 @@
+-- thread_call: the calls of launching threads inside the window, with the step they fall in and the launch-to-launch interval they belong to
+-- (an interval ends with the call that launches device work).
+-- step_kind: usual (a step with about the usual number of device operations), unusual (any other step, such as a prefill), NULL outside steps.
+CREATE TABLE _step_size AS
+SELECT step_id, count(device_op_id) AS op_count
+FROM (
+    SELECT op.device_op_id, step.step_id
+    FROM (SELECT device_op_id, source_id, pid, start_ns FROM device_op) AS op
+    ASOF JOIN step ON op.source_id = step.source_id AND op.pid = step.pid AND op.start_ns >= step.start_ns
+)
+GROUP BY step_id;
+
+CREATE TABLE usual_step AS
+WITH sized AS (
+    SELECT step.step_id, source_id, pid, start_ns, end_ns, coalesce(op_count, 0) AS op_count,
+        median(coalesce(op_count, 0)) OVER (PARTITION BY source_id, pid) AS usual_op_count
+    FROM step LEFT JOIN _step_size USING (step_id)
+)
+SELECT step_id, source_id, pid, start_ns, end_ns, op_count
+FROM sized
+WHERE abs(op_count - usual_op_count) <= 0.25 * usual_op_count
+ORDER BY step_id;
+
+CREATE TABLE thread_call AS
+WITH launching AS (
+    SELECT host_call_id, count(*) AS op_count FROM launch GROUP BY host_call_id
+),
+in_window AS (
+    SELECT host_call.*, launching.op_count, is_main
+    FROM host_call
+    JOIN launching_thread AS thread USING (source_id, pid, tid)
+    LEFT JOIN launching USING (host_call_id), steady_window
+    WHERE start_ns >= from_ns AND start_ns < until_ns
+),
+stepped AS (
+    SELECT in_window.*, CASE WHEN in_window.start_ns < step.end_ns THEN step.step_id END AS step_id
+    FROM in_window ASOF LEFT JOIN step
+        ON in_window.source_id = step.source_id AND in_window.pid = step.pid AND in_window.start_ns >= step.start_ns
+)
+SELECT host_call_id, stepped.source_id, stepped.pid, tid, is_main, stepped.start_ns, stepped.end_ns, correlation_id, base_name, call_class,
+    is_blocking_copy, greatest(silence_ns, 0) AS silence_ns, stepped.op_count IS NOT NULL AS is_launching, coalesce(stepped.op_count, 0) AS op_count, step_id,
+    CASE WHEN step_id IS NULL THEN NULL WHEN usual_step.step_id IS NOT NULL THEN 'usual' ELSE 'unusual' END AS step_kind,
+    coalesce(sum((stepped.op_count IS NOT NULL)::INTEGER) OVER (
+        PARTITION BY stepped.source_id, stepped.pid, tid ORDER BY host_call_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::BIGINT AS interval_id
+FROM stepped LEFT JOIN usual_step USING (step_id)
+ORDER BY host_call_id;
+
+DROP TABLE _step_size;
+
+-- launch_interval: one row a launch-to-launch interval of a launching thread, split by what the host did in it
+CREATE TABLE launch_interval AS
+SELECT source_id, pid, tid, interval_id, min(start_ns - coalesce(silence_ns, 0)) AS start_ns, max(end_ns) AS end_ns,
+    any_value(step_id) AS step_id, arg_max(host_call_id, host_call_id) AS last_host_call_id,
+    coalesce(sum(silence_ns), 0)::BIGINT AS silence_ns, coalesce(max(silence_ns), 0)::BIGINT AS longest_silence_ns,
+    coalesce(sum(end_ns - start_ns) FILTER (call_class = 'module'), 0)::BIGINT AS module_ns, count(*) FILTER (call_class = 'module') AS module_count,
+    coalesce(sum(end_ns - start_ns) FILTER (call_class IN ('sync', 'alloc', 'copy') AND NOT is_launching), 0)::BIGINT AS waiting_ns
+FROM thread_call
+GROUP BY source_id, pid, tid, interval_id
+ORDER BY source_id, pid, tid, interval_id;
+
+-- launch_pace: the usual silence before a launch and the usual time from launch to launch, per thread;
+-- `pause_ns` is where an unusual silence begins: twenty usual ones, and at least 500 us
+CREATE TABLE launch_pace AS
+WITH paced AS (
+    SELECT source_id, pid, tid, silence_ns, start_ns - lag(start_ns) OVER (PARTITION BY source_id, pid, tid ORDER BY host_call_id) AS interval_ns
+    FROM thread_call WHERE is_launching
+)
+SELECT source_id, pid, tid, coalesce(median(silence_ns), 0)::BIGINT AS usual_silence_ns, coalesce(median(interval_ns), 0)::BIGINT AS usual_interval_ns,
+    greatest(500000, 20 * coalesce(median(silence_ns), 0))::BIGINT AS pause_ns
+FROM paced GROUP BY source_id, pid, tid
+ORDER BY source_id, pid, tid;

@@ -1,0 +1,67 @@
+-- code_load: launch-to-launch intervals in which code was loaded or a library built a plan for a shape it had not seen.
+-- A recording with module calls shows them in the interval, and the whole interval counts: the calls themselves are a tenth of it.
+-- A Kineto trace has no module calls; there it is a silence of over a millisecond almost wholly under one aten:: operator.
+CREATE TABLE code_load AS
+SELECT source_id, pid, tid, interval_id, start_ns, end_ns, step_id, last_host_call_id, 'module calls' AS seen_as
+FROM launch_interval
+WHERE module_count > 0 AND silence_ns + module_ns > 1000000 AND waiting_ns < 0.5 * (end_ns - start_ns)
+UNION ALL
+SELECT source_id, pid, tid, interval_id, start_ns, end_ns, step_id, last_host_call_id, 'silence under ' || name
+FROM (
+    SELECT interval.*, text.text AS name,
+        row_number() OVER (PARTITION BY interval.source_id, interval.pid, interval.tid, interval.interval_id ORDER BY host_op.end_ns - host_op.start_ns) AS depth
+    FROM launch_interval AS interval
+    JOIN (
+        SELECT source_id, pid, tid, start_ns + shift_ns AS start_ns, end_ns + shift_ns AS end_ns, name_id
+        FROM host_op JOIN timeline_source USING (source_id) WHERE op_kind = 'cpu_op' AND end_ns - start_ns > 1000000
+    ) AS host_op
+        ON host_op.source_id = interval.source_id AND host_op.pid = interval.pid AND host_op.tid = interval.tid
+        AND host_op.start_ns < interval.end_ns AND host_op.end_ns > interval.start_ns
+    JOIN text ON text_id = host_op.name_id
+    WHERE interval.longest_silence_ns > 1000000 AND interval.module_count = 0
+        AND least(host_op.end_ns, interval.end_ns) - greatest(host_op.start_ns, interval.start_ns) >= 0.8 * interval.longest_silence_ns
+        AND host_op.end_ns - host_op.start_ns < 3 * interval.longest_silence_ns
+)
+WHERE depth = 1 AND name LIKE 'aten::%';
+
+-- pause: long silences of a launching thread that no code load explains, and the annotation that covers each
+CREATE TABLE _pause AS
+SELECT host_call_id, thread_call.source_id, thread_call.pid, thread_call.tid, thread_call.start_ns - silence_ns AS start_ns,
+    thread_call.start_ns AS end_ns, silence_ns, step_id, usual_silence_ns
+FROM thread_call
+JOIN launch_pace USING (source_id, pid, tid), steady_window
+WHERE silence_ns > pause_ns AND thread_call.start_ns - silence_ns >= from_ns
+    AND (source_id, pid, tid, interval_id) NOT IN (SELECT source_id, pid, tid, interval_id FROM code_load);
+
+CREATE TABLE pause AS
+WITH longest AS (
+    SELECT * FROM _pause ORDER BY silence_ns DESC LIMIT 200  -- naming costs a range join; the long ones matter
+),
+annotation AS (
+    SELECT source_id, pid, tid, start_ns + shift_ns AS start_ns, end_ns + shift_ns AS end_ns, name_id
+    FROM nvtx_range JOIN timeline_source USING (source_id) WHERE end_ns IS NOT NULL
+    UNION ALL
+    SELECT source_id, pid, tid, start_ns + shift_ns, end_ns + shift_ns, name_id
+    FROM host_op JOIN timeline_source USING (source_id) WHERE end_ns - host_op.start_ns > 500000
+),
+covering AS (
+    SELECT longest.host_call_id, arg_min(text.text, annotation.end_ns - annotation.start_ns) AS range_name
+    FROM longest
+    JOIN annotation ON annotation.source_id = longest.source_id AND annotation.tid = longest.tid
+        AND annotation.start_ns < longest.end_ns AND annotation.end_ns > longest.start_ns
+    JOIN text ON text_id = annotation.name_id
+    WHERE least(annotation.end_ns, longest.end_ns) - greatest(annotation.start_ns, longest.start_ns) >= 0.8 * longest.silence_ns
+    GROUP BY longest.host_call_id
+),
+idle AS (
+    SELECT _pause.host_call_id, sum(least(gap.end_ns, _pause.end_ns) - greatest(gap.start_ns, _pause.start_ns)) AS idle_ns
+    FROM _pause
+    JOIN device_gap AS gap ON gap.start_ns < _pause.end_ns AND gap.end_ns > _pause.start_ns
+    WHERE gap.source_id = _pause.source_id AND gap.end_ns - gap.start_ns > 100000
+    GROUP BY _pause.host_call_id
+)
+SELECT _pause.*, range_name, coalesce(idle_ns, 0)::BIGINT AS idle_ns
+FROM _pause LEFT JOIN covering USING (host_call_id) LEFT JOIN idle USING (host_call_id)
+ORDER BY host_call_id;
+
+DROP TABLE _pause;
