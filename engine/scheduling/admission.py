@@ -77,7 +77,7 @@ class ProjectedPeak:
     def learn(self, ended: Request) -> None:
         """Sharpen the forecast with the length of one more answer."""
         if self._lengths is not None:
-            self._lengths.add(ended)
+            self._lengths.add(ended.max_new_tokens, ended.num_generated)
 
     def _forecast(self, request: Request, num_shared: int, pool: BlockPool) -> Forecast:
         num_left = request.num_left if self._lengths is None else self._lengths.num_left(request)

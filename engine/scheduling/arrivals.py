@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -59,25 +59,31 @@ def _parse(row: dict[str, str]) -> Arrival:
 
 @dataclass(frozen=True, slots=True)
 class PeakLoad:
-    """Traffic with a peak in its middle third: people who wait for an answer, and jobs that nobody waits for.
+    """Traffic with a peak in its middle third: people who wait for an answer, and jobs that can wait.
 
-    `rate_per_s` is the arrival rate outside the peak, `peak_factor` how many times higher it is inside.
+    `rate_per_s` is the arrival rate outside the peak, `peak_factor` how many times higher it is inside. An interactive
+    request is promised its answer `slack_s` plus `slack_per_token_s` per output token after its arrival, a batch
+    request after `batch_slack_s`.
     """
 
     num_requests: int = 2000
-    rate_per_s: float = 12.0
-    peak_factor: float = 4.0
+    rate_per_s: float = 1.2
+    peak_factor: float = 3.0
     batch_share: float = 0.2
     num_prefixes: int = 8
     prefix_tokens: int = 256
-    slack_s: float = 2.0
-    slack_per_token_s: float = 0.03
-    batch_slack_s: float = 120.0
+    slack_s: float = 3.0
+    slack_per_token_s: float = 0.1
+    batch_slack_s: float = 600.0
 
     def draw(self, seed: int) -> list[Arrival]:
         """The arrivals of one seed, in order of time."""
         random = Random(seed)  # noqa: S311  # a load generator, not a secret
         return [self._arrival(random, at_us) for at_us in self._times(random)]
+
+    def peak_us(self, arrivals: Sequence[Arrival]) -> tuple[int, int]:
+        """Start and end of the peak within drawn arrivals."""
+        return arrivals[self.num_requests // 3].at_us, arrivals[2 * self.num_requests // 3].at_us
 
     def _times(self, random: Random) -> Iterator[int]:
         at_s = 0.0
@@ -88,16 +94,20 @@ class PeakLoad:
 
     def _arrival(self, random: Random, at_us: int) -> Arrival:
         if random.random() < self.batch_share:
-            prompt, output, limit = _tokens(random, 2000, 6000), _tokens(random, 400, 1600), 2048
-            deadline_us = at_us + round(self.batch_slack_s * 1_000_000)
-            return Arrival(at_us, prompt, output, limit, BATCH, deadline_us)
-        prompt, output, limit = _tokens(random, 60, 700), _tokens(random, 20, 400), 1024
+            return self._batch(random, at_us)
+        return self._interactive(random, at_us)
+
+    def _batch(self, random: Random, at_us: int) -> Arrival:
+        prompt, output = _length(random, 2000, 6000), _length(random, 400, 1600)
+        return Arrival(at_us, prompt, output, 2048, BATCH, at_us + round(self.batch_slack_s * 1_000_000))
+
+    def _interactive(self, random: Random, at_us: int) -> Arrival:
+        prompt, output = self.prefix_tokens + _length(random, 60, 700), _length(random, 20, 400)
         deadline_us = at_us + round((self.slack_s + self.slack_per_token_s * output) * 1_000_000)
         prefix_id = 1 + random.randrange(self.num_prefixes)
-        prompt += self.prefix_tokens
-        return Arrival(at_us, prompt, output, limit, INTERACTIVE, deadline_us, prefix_id, self.prefix_tokens)
+        return Arrival(at_us, prompt, output, 1024, INTERACTIVE, deadline_us, prefix_id, self.prefix_tokens)
 
 
-def _tokens(random: Random, low: int, high: int) -> int:
+def _length(random: Random, low: int, high: int) -> int:
     """A length between two bounds, short ones more often than long ones."""
-    return round(low * (high / low) ** random.random())
+    return round(low * float((high / low) ** random.random()))

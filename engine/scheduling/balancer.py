@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from engine.scheduling.length_history import LengthHistory
 from engine.scheduling.prefix_cache import block_digest
 from engine.scheduling.request import Request
 
@@ -23,62 +24,92 @@ class Replica:
     digests: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
 
 
-class Balancer:
-    """Assigns requests to `num_replicas` replicas with prefix blocks of `block_size` tokens.
+@dataclass(slots=True)
+class Assignment:
+    """One request at its replica. `prompt_left` and `output_left` are in units of the replica's outstanding work."""
 
-    `max_outstanding` guards against overload: a replica is given nothing that would bring its tokens above it.
-    `max_blocks` is how many prefix blocks a replica is believed to keep.
+    replica: Replica
+    limit: int
+    prompt_left: int
+    output_left: int
+    num_generated: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BalancerConfig:
+    """Sizes of the balancer.
+
+    `block_size` and `max_blocks`: prefix blocks, and how many a replica is believed to keep. `output_weight`: how many
+    prompt tokens one generated token costs, because a prompt is computed many tokens at a time. `max_outstanding`
+    guards against overload: a busy replica gets nothing that would bring its work above it.
     """
 
-    def __init__(self, num_replicas: int, block_size: int, max_outstanding: int, max_blocks: int) -> None:
+    block_size: int
+    max_blocks: int
+    max_outstanding: int
+    output_weight: int = 4
+
+
+class Balancer:
+    """Assigns requests to replicas and follows how far they are."""
+
+    def __init__(self, num_replicas: int, config: BalancerConfig, lengths: LengthHistory | None = None) -> None:
         self.replicas = [Replica() for _ in range(num_replicas)]
-        self._block_size = block_size
-        self._max_outstanding = max_outstanding
-        self._max_blocks = max_blocks
-        self._assigned: dict[int, tuple[Replica, int]] = {}
+        self._config = config
+        self._lengths = lengths or LengthHistory(percentile=50)
+        self._assigned: dict[int, Assignment] = {}
 
     def assign(self, request: Request) -> int | None:
         """Index of the replica for a request; None where all are loaded to the limit and the request has to wait."""
         digests = self._digests(request.prompt_token_ids)
-        costs = [self._cost(replica, request, digests) for replica in self.replicas]
-        loads = [replica.num_outstanding + cost for replica, cost in zip(self.replicas, costs, strict=True)]
+        output = self._lengths.num_left(request) * self._config.output_weight
+        prompts = [self._num_new(replica, request, digests) for replica in self.replicas]
+        loads = [replica.num_outstanding + new for replica, new in zip(self.replicas, prompts, strict=True)]
         index = min(range(len(loads)), key=loads.__getitem__)
-        if loads[index] > self._max_outstanding and self.replicas[index].num_outstanding > 0:
+        replica = self.replicas[index]
+        if replica.num_outstanding > 0 and loads[index] + output > self._config.max_outstanding:
             return None
-        self._give(self.replicas[index], request.request_id, costs[index], digests)
+        replica.num_outstanding += prompts[index] + output
+        self._assigned[request.request_id] = Assignment(replica, request.max_new_tokens, prompts[index], output)
+        self._remember(replica, digests)
         return index
 
     def advance(self, request_id: int, num_tokens: int) -> None:
-        """Count tokens of a request as computed."""
-        replica, left = self._assigned[request_id]
-        done = min(num_tokens, left)
-        replica.num_outstanding -= done
-        self._assigned[request_id] = (replica, left - done)
+        """Count generated tokens of a request, and with the first of them its prompt, as computed."""
+        assignment = self._assigned[request_id]
+        done = min(num_tokens * self._config.output_weight, assignment.output_left)
+        assignment.replica.num_outstanding -= assignment.prompt_left + done
+        assignment.prompt_left = 0
+        assignment.output_left -= done
+        assignment.num_generated += num_tokens
 
     def finish(self, request_id: int) -> None:
-        """Count nothing more for a request, however it ended."""
-        replica, left = self._assigned.pop(request_id)
-        replica.num_outstanding -= left
+        """Count nothing more for a request, and learn from its length."""
+        assignment = self._assigned[request_id]
+        self._lengths.add(assignment.limit, assignment.num_generated)
+        self.withdraw(request_id)
+
+    def withdraw(self, request_id: int) -> None:
+        """Count nothing more for a request that was aborted or failed."""
+        assignment = self._assigned.pop(request_id)
+        assignment.replica.num_outstanding -= assignment.prompt_left + assignment.output_left
 
     def _digests(self, token_ids: Sequence[int]) -> list[bytes]:
+        size = self._config.block_size
         digests: list[bytes] = []
-        parent = b""
-        for end in range(self._block_size, len(token_ids), self._block_size):
-            parent = block_digest(parent, token_ids[end - self._block_size : end])
-            digests.append(parent)
+        for end in range(size, len(token_ids), size):
+            digests.append(block_digest(digests[-1] if digests else b"", token_ids[end - size : end]))
         return digests
 
-    def _cost(self, replica: Replica, request: Request, digests: Sequence[bytes]) -> int:
+    def _num_new(self, replica: Replica, request: Request, digests: Sequence[bytes]) -> int:
         num_known = 0
         while num_known < len(digests) and digests[num_known] in replica.digests:
             num_known += 1
-        return len(request.prompt_token_ids) - num_known * self._block_size + request.num_left
+        return len(request.prompt_token_ids) - num_known * self._config.block_size
 
-    def _give(self, replica: Replica, request_id: int, cost: int, digests: Sequence[bytes]) -> None:
-        replica.num_outstanding += cost
-        self._assigned[request_id] = (replica, cost)
+    def _remember(self, replica: Replica, digests: Sequence[bytes]) -> None:
         for digest in reversed(digests):
             replica.digests[digest] = None
             replica.digests.move_to_end(digest)
-        while len(replica.digests) > self._max_blocks:
+        while len(replica.digests) > self._config.max_blocks:
             replica.digests.popitem(last=False)

@@ -87,6 +87,13 @@ class BlockPool:
         """Mark a used block as published: its content survives its last owner until the room is needed."""
         self._is_kept[block_id] = True
 
+    def forget_kept(self, block_ids: Iterable[int]) -> None:
+        """Undo `keep`: those blocks that have no owner are empty from now on, the others once they are released."""
+        for block_id in block_ids:
+            self._is_kept[block_id] = False
+        self._empty += self._kept
+        self._kept.clear()
+
     def num_shared(self, block_ids: Sequence[int]) -> int:
         """How many blocks at the head of a table have other owners too (owners only become fewer along a prefix)."""
         low, high = 0, len(block_ids)

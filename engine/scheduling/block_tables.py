@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
 from engine.scheduling.block_pool import BlockPool
 from engine.scheduling.prefix_cache import PrefixCache
 from engine.scheduling.request import Request
 
 
 class BlockTables:
-    """Moves blocks between two pools and the requests; the only place that changes `Request.block_ids`."""
+    """Moves blocks between two pools and the requests; the only place that changes `Request.block_ids`.
+
+    `num_departures` counts the requests that have left the device.
+    """
 
     def __init__(self, device: BlockPool, host: BlockPool, prefix_cache: PrefixCache | None) -> None:
         self.device = device
         self.host = host
         self.prefix_cache = prefix_cache
+        self.num_departures = 0
 
     def find_prefix(self, request: Request) -> list[int]:
         """Published blocks with the start of a request that has no KV yet; empty without a prefix cache."""
@@ -58,7 +65,8 @@ class BlockTables:
         request.num_pending = 0
 
     def release_device(self, request: Request) -> None:
-        """Give back the device blocks of a request."""
+        """Give back the device blocks of a request, which makes room for others."""
+        self.num_departures += 1
         self.device.release(request.block_ids)
         request.block_ids = []
         request.num_published = 0
@@ -80,3 +88,21 @@ class BlockTables:
         """Give a swapped request its device blocks again; returns the (host, device) copies to make."""
         request.block_ids = self.device.allocate(len(request.host_block_ids))
         return tuple(zip(request.host_block_ids, request.block_ids, strict=True))
+
+    def check(self, requests: Iterable[Request]) -> None:
+        """Compare the owners of every block with the tables of all requests that hold any.
+
+        Raises:
+            RuntimeError: they differ.
+        """
+        tables = [(request.block_ids, request.host_block_ids) for request in requests]
+        for pool, name, side in ((self.device, "device", 0), (self.host, "host", 1)):
+            listed = Counter(block_id for table in tables for block_id in table[side])
+            for block_id in range(pool.num_blocks):
+                if pool.num_owners(block_id) != listed[block_id]:
+                    owners = pool.num_owners(block_id)
+                    raise RuntimeError(
+                        f"{name} block {block_id} has {owners} owners and is in {listed[block_id]} tables"
+                    )
+            if pool.num_used != len(listed):
+                raise RuntimeError(f"{pool.num_used} {name} blocks are taken, {len(listed)} are in use")

@@ -26,12 +26,12 @@ class LengthHistory:
         self._latest: dict[int, deque[int]] = {}
         self._sorted: dict[int, list[int]] = {}
 
-    def add(self, request: Request) -> None:
-        """Remember the length of an answer that has come to its own end."""
-        latest = self._latest.setdefault(request.max_new_tokens, deque())
-        ordered = self._sorted.setdefault(request.max_new_tokens, [])
-        latest.append(request.num_generated)
-        insort(ordered, request.num_generated)
+    def add(self, limit: int, length: int) -> None:
+        """Remember the length of an answer, asked for with `limit`, that has come to its own end."""
+        latest = self._latest.setdefault(limit, deque())
+        ordered = self._sorted.setdefault(limit, [])
+        latest.append(length)
+        insort(ordered, length)
         if len(latest) > self._window:
             ordered.remove(latest.popleft())
 

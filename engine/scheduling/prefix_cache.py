@@ -76,6 +76,12 @@ class PrefixCache:
                 self._remember(digest, PublishedBlock(request.block_ids[index], self._tokens_at(request, index)))
             request.num_published = index + 1
 
+    def clear(self) -> None:
+        """Forget everything published; blocks without an owner become empty."""
+        self._pool.forget_kept(self._digest_of_block)
+        self._published.clear()
+        self._digest_of_block.clear()
+
     def _remember(self, digest: bytes, published: PublishedBlock) -> None:
         self._published[digest] = published
         self._digest_of_block[published.block_id] = digest

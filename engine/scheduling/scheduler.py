@@ -94,6 +94,8 @@ class Scheduler:
         self._requests: dict[int, Request] = {}
         self._in_flight: deque[StepInFlight] = deque()
         self._retries = RetryGroups()
+        self._refused: tuple[int, int] | None = None
+        self._is_landing = False
 
     @property
     def num_unfinished(self) -> int:
@@ -151,6 +153,9 @@ class Scheduler:
 
     def schedule(self, now_s: float) -> StepPlan | None:
         """Plan the next step; None where nothing can run before a request arrives or a step is committed."""
+        self._is_landing = self._is_landing and bool(self._in_flight)
+        if self._is_landing:
+            return None
         step = Step(self.counters.steps, self.config.max_step_tokens)
         while self._retries and step.is_empty:
             step.is_retry = True
@@ -168,8 +173,9 @@ class Scheduler:
         Raises:
             ValueError: another plan is older, or this one is not in flight.
         """
-        step = self._oldest(plan)
-        self._in_flight.popleft()
+        if not self._in_flight or self._in_flight[0].plan is not plan:
+            raise ValueError(f"step {plan.step_id} is not the oldest step in flight")
+        step = self._in_flight.popleft().step
         outputs = [self._advance(request, item, result) for request, item in step.fed.values()]
         for request in step.swapped_out:
             self.tables.release_device(request)
@@ -180,27 +186,38 @@ class Scheduler:
         return [output for output in outputs if output is not None]
 
     def rollback(self, plan: StepPlan, error: Exception) -> list[RequestOutput]:
-        """Undo the oldest plan in flight, which failed, and all plans made after it; their results must not be used.
+        """Undo a plan that failed and all plans made after it; their results must not be used.
 
-        Steps before it are committed first, so that no token is still pending: the device-side last tokens are void.
-        The requests are tried again, in halves; one that has failed alone too often ends with the reason `error`.
+        Their requests are tried again, in halves; one that has failed alone too often ends with the reason `error`.
+        While steps before the failed one are in flight nothing is planned: the failed ones may have spoiled the
+        device-side last tokens, so the next plan must know every token.
 
         Raises:
-            ValueError: another plan is older, or this one is not in flight.
+            ValueError: the plan is not in flight.
         """
-        failed = self._oldest(plan)
-        while self._in_flight:
-            step = self._in_flight.pop().step
-            self._undo(step)
-            if step.is_retry and step is not failed:
-                self._retries.put_back(tuple(step.fed))
+        if all(flying.plan is not plan for flying in self._in_flight):
+            raise ValueError(f"step {plan.step_id} is not in flight")
+        while (flying := self._in_flight.pop()).plan is not plan:
+            self._undo(flying.step)
+            if flying.step.is_retry:
+                self._retries.put_back(tuple(flying.step.fed))
+        self._undo(flying.step)
+        self._is_landing = bool(self._in_flight)
         self.counters.failed_steps += 1
-        return self._retry(failed, error)
+        return self._retry(flying.step, error)
 
-    def _oldest(self, plan: StepPlan) -> Step:
-        if not self._in_flight or self._in_flight[0].plan is not plan:
-            raise ValueError(f"step {plan.step_id} is not the oldest step in flight")
-        return self._in_flight[0].step
+    def forget_prefixes(self) -> None:
+        """Empty the prefix cache; requests that share blocks keep them."""
+        if self.tables.prefix_cache is not None:
+            self.tables.prefix_cache.clear()
+
+    def check_invariants(self) -> None:
+        """Recount the owners of every block, of both pools, from the tables of all requests.
+
+        Raises:
+            RuntimeError: a block leaked, or has other owners than those that list it. Cost: linear in blocks.
+        """
+        self.tables.check(self._requests.values())
 
     # Planning
 
@@ -222,8 +239,13 @@ class Scheduler:
             num_wanted += request.num_wanted - request.num_computed
 
     def _fits(self, request: Request) -> bool:
+        question = (request.request_id, self.tables.num_departures)
+        if question == self._refused:  # nobody has left since: the answer would be the same, at every step
+            return False
         prefix = self.tables.find_prefix(request)
-        return self.admission.admits(request, prefix, self.running, self.tables.device)
+        fits = self.admission.admits(request, prefix, self.running, self.tables.device)
+        self._refused = None if fits else question
+        return fits
 
     def _start(self, step: Step, request: Request) -> bool:
         if request.num_steps_in_flight > 0 or len(request.host_block_ids) > self.tables.device.num_free:

@@ -25,17 +25,18 @@ TOKENS_PER_PREFIX = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """What a step takes, in nanoseconds. The defaults are about those of a 7 B Llama in bf16 on one H200.
+    """What a step takes, in nanoseconds. The defaults are estimates for Llama 2 13 B in float16 on an A100 of 80 GB.
 
-    `base_ns`: reading the weights once. `prefill_token_ns`, `decode_row_ns`: arithmetic per token. `kv_token_ns`:
-    reading the KV of one token. `swapped_block_ns`: one block over PCIe, not hidden behind the step.
+    `base_ns`: the 26 GB of weights are read once, at 1.6 TB/s. `prefill_token_ns`: 26 GFLOP at 60 % of 312 TFLOP/s.
+    `decode_row_ns`: sampling and small kernels. `kv_token_ns`: 0.82 MB per token are read at 1.6 TB/s.
+    `swapped_block_ns`: 16 tokens over PCIe at 25 GB/s, not hidden behind the step.
     """
 
-    base_ns: int = 4_000_000
-    prefill_token_ns: int = 30_000
-    decode_row_ns: int = 10_000
-    kv_token_ns: int = 35
-    swapped_block_ns: int = 45_000
+    base_ns: int = 16_000_000
+    prefill_token_ns: int = 140_000
+    decode_row_ns: int = 30_000
+    kv_token_ns: int = 500
+    swapped_block_ns: int = 520_000
 
     def step_ns(self, plan: StepPlan) -> int:
         """Duration of a step."""
@@ -57,21 +58,20 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """What came of a trace."""
+    """What came of a trace. `progress` holds the end of each step in microseconds and its output tokens."""
 
     served: tuple[Served, ...]
-    duration_us: int
-    output_tokens: int
+    progress: tuple[tuple[int, int], ...]
     preemptions: int
     prefix_hit_tokens: int
     scheduled_tokens: int
     steps: int
     peak_blocks: tuple[int, ...]
 
-    @property
-    def output_tokens_per_s(self) -> float:
-        """Output tokens by the time from the first arrival to the last answer."""
-        return self.output_tokens * 1_000_000 / self.duration_us
+    def output_tokens_per_s(self, start_us: int, end_us: int) -> float:
+        """Output tokens per second between two moments."""
+        num_tokens = sum(tokens for at_us, tokens in self.progress if start_us < at_us <= end_us)
+        return num_tokens * 1_000_000 / (end_us - start_us)
 
 
 @dataclass(slots=True)
@@ -108,7 +108,7 @@ class Simulation:
         self._held: deque[int] = deque()
         self._ends: list[tuple[int, int]] = []
         self._now_ns = 0
-        self._output_tokens = 0
+        self._progress: list[tuple[int, int]] = []
 
     def run(self) -> SimulationResult:
         """Serve everything."""
@@ -135,10 +135,12 @@ class Simulation:
             engine = self._engines[heapq.heappop(self._ends)[1]]
             plan, engine.plan = engine.plan, None
             assert plan is not None
-            for output in engine.scheduler.commit(plan, self._sample(engine.scheduler, plan)):
+            outputs = engine.scheduler.commit(plan, self._sample(plan))
+            self._progress.append((self._now_ns // 1000, sum(len(output.token_ids) for output in outputs)))
+            for output in outputs:
                 self._record(output)
 
-    def _sample(self, scheduler: Scheduler, plan: StepPlan) -> StepResult:
+    def _sample(self, plan: StepPlan) -> StepResult:
         """One token per request that samples: its stop token once its answer is long enough."""
         sampled = {}
         for item in plan.scheduled:
@@ -150,7 +152,6 @@ class Simulation:
 
     def _record(self, output: RequestOutput) -> None:
         served = self._served[output.request_id]
-        self._output_tokens += len(output.token_ids)
         if served.first_token_us is None:
             served.first_token_us = self._now_ns // 1000
         if output.finish_reason is not None:
@@ -185,8 +186,7 @@ class Simulation:
         counters = [engine.scheduler.counters for engine in self._engines]
         return SimulationResult(
             served=tuple(self._served),
-            duration_us=self._now_ns // 1000 - self._served[0].arrival.at_us,
-            output_tokens=self._output_tokens,
+            progress=tuple(self._progress),
             preemptions=sum(counter.preemptions for counter in counters),
             prefix_hit_tokens=sum(counter.prefix_hit_tokens for counter in counters),
             scheduled_tokens=sum(counter.scheduled_tokens for counter in counters),

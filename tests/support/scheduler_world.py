@@ -6,7 +6,7 @@ the request. Whatever the scheduler gets wrong about blocks shows up as a slot t
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -168,13 +168,13 @@ class World:
         plan, result = self.in_flight.popleft()
         return self._record(self.scheduler.commit(plan, result))
 
-    def fail(self) -> list[RequestOutput]:
-        """Roll back the oldest step in flight and those after it; what they wrote is garbage."""
-        failed = self.in_flight[0][0]
-        for plan, _ in self.in_flight:
+    def fail(self, index: int = 0) -> list[RequestOutput]:
+        """Roll back the `index`-th step in flight and those after it; what they wrote is garbage."""
+        undone = [plan for plan, _ in self.in_flight][index:]
+        for plan in undone:
             self.device.spoil(plan)
-        self.in_flight.clear()
-        return self._record(self.scheduler.rollback(failed, StepError("injected failure")))
+            self.in_flight.pop()
+        return self._record(self.scheduler.rollback(undone[0], StepError("injected failure")))
 
     def finish(self, request_id: int, reason: FinishReason = FinishReason.ABORT) -> None:
         """End a request from outside."""
@@ -203,13 +203,8 @@ class World:
 
     def check(self) -> None:
         """Every block is owned exactly by those who list it, and nothing in flight lies in a free block."""
+        self.scheduler.check_invariants()
         tables = self.scheduler.tables
-        unsettled = [r for r in self.requests.values() if r.block_ids or r.host_block_ids]
-        device_owners = Counter(block_id for request in unsettled for block_id in request.block_ids)
-        host_owners = Counter(block_id for request in unsettled for block_id in request.host_block_ids)
-        for pool, owners in ((tables.device, device_owners), (tables.host, host_owners)):
-            assert [pool.num_owners(b) for b in range(pool.num_blocks)] == [owners[b] for b in range(pool.num_blocks)]
-            assert pool.num_used == len(owners)
         for plan, _ in self.in_flight:
             for item in plan.scheduled:
                 assert all(tables.device.num_owners(block_id) > 0 for block_id in item.block_ids)

@@ -108,9 +108,13 @@ class AnythingHappens(RuleBasedStateMachine):
             self.world.scheduler.propose(request.request_id, drafts_of(request, are_right))
 
     @precondition(lambda self: self.world.in_flight)
+    @rule(data=st.data())
+    def fail(self, data: st.DataObject) -> None:
+        self.world.fail(data.draw(st.integers(0, len(self.world.in_flight) - 1), label="step in flight"))
+
     @rule()
-    def fail(self) -> None:
-        self.world.fail()
+    def forget_prefixes(self) -> None:
+        self.world.scheduler.forget_prefixes()
 
     @precondition(lambda self: self.world.requests)
     @rule(data=st.data(), reason=st.sampled_from([FinishReason.ABORT, FinishReason.STOP]))
@@ -142,7 +146,7 @@ class AnythingHappens(RuleBasedStateMachine):
 
 
 def test_no_order_of_events_breaks_the_accounting_of_blocks_or_an_answer() -> None:
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         AnythingHappens,
         settings=settings(
             max_examples=150,
