@@ -1,0 +1,202 @@
+"""Builds a `Run` from what was recorded: joins launches, ties the rest to the clock, tells why operations started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from doctor.case.replay_queries import Recording
+from doctor.replay.run import Calls, Flag, Int, Ops, Real, Run, index_by_id, position_of, running_end
+from doctor.replay.waiting import find_waits
+
+HOST_CAUSED_NS = 10_000.0
+"""An operation that starts within this time after its launch returned was waited for by the device."""
+QUEUED_NS = 10_000.0
+"""An operation that starts within this time after its stream's previous one was waiting in the queue."""
+CROSS_STREAM_NS = 20_000.0
+"""An operation that starts within this time after one of another stream was waiting for that one."""
+DEFAULT_DISTANCE_NS = 1_200.0
+"""Distance of queued kernels of one stream where the recording has none: 1.0 to 1.4 us eager on an H200."""
+DEFAULT_LATENCY_NS = 8_000.0
+"""Launch to start on an idle device where the recording has none: 8 to 10 us on an H200."""
+
+
+@dataclass(frozen=True)
+class _Timing:
+    latency: Real
+    distance: Real
+    source: Int
+    source_distance: Real
+    is_queued: Flag
+
+
+def build_run(recording: Recording) -> Run:
+    """Arrays of every process in the window."""
+    thread_count = int(max(recording.stream_process.max(initial=-1), recording.calls.process.max(initial=-1))) + 1
+    calls = _order_calls(recording, thread_count)
+    ops = _order_ops(recording, calls)
+    calls, waits = find_waits(calls, ops, recording)
+    return Run(calls, ops, waits, recording.stream_device, recording.stream_process)
+
+
+def _order_calls(recording: Recording, thread_count: int) -> Calls:
+    """Sort by thread and put a virtual call before each thread's first."""
+    recorded = recording.calls
+    thread = np.concatenate((np.arange(thread_count), recorded.process))
+    order = np.argsort(thread, kind="stable")
+
+    def whole(values: Int) -> Int:
+        return np.concatenate((np.full(thread_count, -1), values))[order]
+
+    def real(values: Real) -> Real:
+        return np.concatenate((np.zeros(thread_count), values))[order]
+
+    start, end = real(recorded.start_ns), real(recorded.end_ns)
+    thread = thread[order]
+    silence = start - np.concatenate(([0.0], end[:-1]))
+    silence[np.concatenate(([True], thread[1:] != thread[:-1]))[: len(silence)]] = 0.0
+    return Calls(
+        whole(recorded.host_call_id),
+        thread,
+        start,
+        end,
+        np.maximum(silence, 0.0),
+        end - start,
+        whole(recorded.name),
+        whole(recorded.correlation_id),
+    )
+
+
+def _order_ops(recording: Recording, calls: Calls) -> Ops:
+    recorded = recording.ops
+    order = np.argsort(recorded.stream, kind="stable")  # already in order of start within each stream
+    stream, start, end = recorded.stream[order], recorded.start_ns[order], recorded.end_ns[order]
+    launched = position_of(index_by_id(calls.call_id), recorded.host_call_id[order])
+    call = _tie_to_clock(launched, start, recording.stream_process[stream], calls)
+    call = _never_after_followers(call, stream)
+    count = len(order)
+    ops = Ops(
+        recorded.device_op_id[order],
+        stream,
+        call,
+        start,
+        end,
+        end - start,
+        latency=np.zeros(count),
+        distance=np.zeros(count),
+        source=np.full(count, -1, dtype=np.int64),
+        source_distance=np.zeros(count),
+        kind=recorded.kind[order],
+        is_tied=call != launched,
+        is_queued=np.zeros(count, dtype=np.bool_),
+        is_graph=recorded.is_graph[order],
+        holds_host=recorded.holds_host[order],
+    )
+    timing = _tell_cause(ops, calls, recording.stream_device)
+    return replace(
+        ops,
+        latency=timing.latency,
+        distance=timing.distance,
+        source=timing.source,
+        source_distance=timing.source_distance,
+        is_queued=timing.is_queued,
+    )
+
+
+def _tie_to_clock(launched: Int, start: Real, thread: Int, calls: Calls) -> Int:
+    """The launching call, or for operations without one the last call of the thread that began before they did."""
+    call = launched.copy()
+    for one in np.unique(thread[launched < 0]):
+        tied = np.flatnonzero((launched < 0) & (thread == one))
+        first, last = np.searchsorted(calls.thread, (one, one + 1))
+        call[tied] = first + np.searchsorted(calls.start[first:last], start[tied], side="right") - 1
+    return call
+
+
+def _never_after_followers(call: Int, stream: Int) -> Int:
+    """Make calls ascend along each stream: an operation from elsewhere is tied no later than what queues behind it."""
+    ascending = call.copy()
+    bounds = np.flatnonzero(np.diff(stream)) + 1
+    for first, last in zip((0, *bounds), (*bounds, len(call)), strict=True):
+        ascending[first:last] = np.minimum.accumulate(call[first:last][::-1])[::-1]
+    return ascending
+
+
+def _tell_cause(ops: Ops, calls: Calls, stream_device: Int) -> _Timing:
+    """Why each operation started when it did: its launch, its stream, another stream, or itself."""
+    after_launch = ops.start - calls.end[ops.call]
+    gap, is_first = _gap_in_stream(ops)
+    follows_sibling = _follows_sibling(ops)
+    is_late_node = _is_late_node(ops, len(calls.call_id))
+    is_launched = ~ops.is_tied & (after_launch < HOST_CAUSED_NS) & ~is_late_node
+    is_queued = ~ops.is_tied & ~is_launched & ~is_first & (gap < QUEUED_NS)
+    source = _find_sources(ops, stream_device, ~ops.is_tied & ~is_launched & ~is_queued)
+    is_queued |= ~ops.is_tied & follows_sibling & (source < 0)  # inside one graph only the device can be late
+    is_crossing = source >= 0
+
+    observed = ops.start - calls.start[ops.call]
+    usual = median_by_group(observed, ops.kind, is_launched, DEFAULT_LATENCY_NS)
+    latency = np.where(is_queued | is_crossing, np.minimum(usual, observed), observed)
+    typical = _median(gap[is_queued & (gap >= 0)], DEFAULT_DISTANCE_NS)
+    distance = np.where(is_queued, gap, np.minimum(typical, gap))
+    source_distance = np.where(is_crossing, ops.start - ops.end[source], 0.0)
+    return _Timing(latency, distance, source, source_distance, is_queued)
+
+
+def median_by_group(values: Real, group: Int, among: Flag, default: float) -> Real:
+    """Median of `values` over the elements in `among` with the same small group number, for every element."""
+    medians = np.full(int(group.max(initial=-1)) + 1, default)
+    for one in np.unique(group[among]):
+        medians[one] = np.median(values[among & (group == one)])
+    return medians[group]
+
+
+def _median(values: Real, default: float) -> float:
+    return float(np.median(values)) if len(values) else default
+
+
+def _gap_in_stream(ops: Ops) -> tuple[Real, Flag]:
+    """Time from the latest end before it in its stream to each start; 0 for the first of a stream."""
+    latest = running_end(ops.stream, ops.end)
+    is_first = np.ones(len(ops.op_id), dtype=np.bool_)
+    is_first[1:] = ops.stream[1:] != ops.stream[:-1]
+    gap = np.zeros(len(ops.op_id))
+    gap[1:] = ops.start[1:] - latest[:-1]
+    gap[is_first] = 0.0
+    return gap, is_first
+
+
+def _follows_sibling(ops: Ops) -> Flag:
+    """The operation before it in its stream is of the same graph launch."""
+    follows = np.zeros(len(ops.op_id), dtype=np.bool_)
+    follows[1:] = (ops.stream[1:] == ops.stream[:-1]) & (ops.call[1:] == ops.call[:-1])
+    return follows & ops.is_graph & ~ops.is_tied
+
+
+def _is_late_node(ops: Ops, call_count: int) -> Flag:
+    """A node of a graph launch that is not the launch's first."""
+    earliest = np.full(call_count, np.inf)
+    nodes = ops.is_graph & ~ops.is_tied
+    np.minimum.at(earliest, ops.call[nodes], ops.start[nodes])
+    return nodes & (ops.start > earliest[ops.call])
+
+
+def _find_sources(ops: Ops, stream_device: Int, among: Flag) -> Int:
+    """Operation of another stream of the device that ended last before the start, within 20 us, or -1."""
+    source = np.full(len(ops.op_id), -1, dtype=np.int64)
+    device = stream_device[ops.stream]
+    for one in np.unique(device[among]):
+        members = np.flatnonzero(device == one)
+        by_end = members[np.argsort(ops.end[members], kind="stable")]
+        late = np.flatnonzero(among & (device == one))
+        place = np.searchsorted(ops.end[by_end], ops.start[late], side="right") - 1
+        found = by_end[np.maximum(place, 0)]
+        is_real = (
+            (place >= 0)
+            & (ops.start[late] - ops.end[found] < CROSS_STREAM_NS)
+            & (ops.stream[found] != ops.stream[late])
+            & (ops.start[found] < ops.start[late])
+        )
+        source[late[is_real]] = found[is_real]
+    return source

@@ -1,0 +1,237 @@
+"""Takes the profiler's own cost out of the host's times, and asks how the run would be on a quieter or noisier host.
+
+Host times in a profile are too long: the profiler works inside calls and between them, and how fast the host was is
+accidental. Both change what a cure wins. Three ways, best first:
+
+- The user measured the same work without the profiler: all plain host times are scaled by one factor until the replay
+  takes as long.
+- nsys counts every call it sees, also those that it does not store, so jumps of the correlation id tell its work in
+  each stretch; and `cuKernelGetName`, a call that does next to nothing, tells the host's speed at that moment. Fitted on
+  one H200 host: 0.54 us per id where that probe takes 0.105 us.
+- Otherwise plain host times are scaled by 0.6, the middle of what measured pairs gave (0.33 to 1.1).
+
+Every way gives two timelines between which the truth should lie; the ends differ in how fast the host is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from doctor.case.replay_queries import CallNames
+from doctor.replay.building import median_by_group
+from doctor.replay.cure import with_own_times
+from doctor.replay.run import Calls, Flag, Real, Run
+from doctor.replay.schedule import Plan, replay
+
+PHI_RANGE = (0.45, 0.80)
+"""Factors on plain host times of the quick and the slow timeline; their geometric mean is 0.6."""
+MEASURED_PHI_RANGE = (0.4, 1.0)
+"""Bounds of the factor found from a measured time: outside, the host was in another state and the factor is noise."""
+MEASURED_SPREAD = 1.1
+"""The quick and the slow timeline around a measured time."""
+HOST_STATES = (1.0, 1.7)
+"""Slowness of the quick and the slow host: the same program varied by so much on the machines of the recordings."""
+NS_PER_ID = 540.0
+"""Profiler time for each correlation id on the quiet host."""
+QUIET_PROBE_NS = 105.0
+"""Mean time of `cuKernelGetName` on the quiet host."""
+PROBE_EXPONENT = 0.92
+"""Host slowness is the probe's slowness to this power."""
+PROBE = "cuKernelGetName"
+PROBE_WINDOW = 120
+MIN_PROBES = 100
+PROBE_CLIP_NS = 1_000.0
+LEAST_SHARE_KEPT = 0.15
+"""Of a silence or a call, when the profiler's part is taken out."""
+LONG_SILENCE_NS = 1_000_000.0
+"""Silences from here on are sleep, input or Python's own work by the clock: a quicker host does not shorten them."""
+PLAIN = ("launch", "graph", "memset", "module", "event", "capture", "other")
+"""Classes of calls whose time is the host's alone."""
+GRAPH_CALL_NS = 10_000.0
+GRAPH_NODE_NS = 250.0
+"""A graph launch whose nodes are recorded one by one takes this without the profiler: a constant and a part a node."""
+MODULE_INTERVAL_NS = 1_000_000.0
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """The run as it would be without the profiler.
+
+    Attributes:
+        quick: on a quick host.
+        slow: on a slow host.
+        method: `correlation ids and host probe`, `phi`, `unprofiled seconds`, or `none` without host calls.
+        host_speed_factor: how much slower than the quiet host it was, None where the recording does not tell.
+        profiler_share: share of the recorded window, None where it could not be told.
+    """
+
+    quick: Run
+    slow: Run
+    method: str
+    host_speed_factor: float | None
+    profiler_share: float | None
+
+
+def correct(run: Run, cut: Plan, names: CallNames, unprofiled_seconds: float | None) -> Corrected:
+    """Choose the best way that the recording allows."""
+    if not (run.calls.call_id >= 0).any():
+        return Corrected(run, run, "none", None, None)
+    host = _Host.of(run, names)
+    if unprofiled_seconds is not None:
+        return _by_measured_time(run, cut, host, unprofiled_seconds * 1e9)
+    if int(host.is_probe.sum()) >= MIN_PROBES and (run.calls.correlation_id >= 0).any():
+        return _by_correlation_ids(run, cut, host)
+    quick, slow = (_scaled(run, host, phi) for phi in PHI_RANGE)
+    return Corrected(quick, slow, "phi", None, None)
+
+
+@dataclass(frozen=True)
+class _Host:
+    """What the corrections need to know of each call."""
+
+    is_plain: Flag
+    is_short_silence: Flag
+    is_probe: Flag
+    graph_limit: Real
+
+    @staticmethod
+    def of(run: Run, names: CallNames) -> _Host:
+        calls = run.calls
+        in_class = np.asarray([*names.call_class, ""])[calls.name]
+        is_probe = np.asarray([*(name == PROBE for name in names.base_name), False])[calls.name]
+        is_build = _is_module_build(calls, in_class)
+        is_short = (calls.silence <= _long_silence(calls, in_class)) & ~is_build
+        is_plain = np.isin(in_class, PLAIN) & ~is_build
+        return _Host(is_plain, is_short, np.asarray(is_probe), _graph_limits(run, in_class))
+
+
+def _long_silence(calls: Calls, in_class: np.ndarray) -> float:
+    """Where a silence is long for this thread: 500 us, or 20 times the median silence before a launch."""
+    before_launch = calls.silence[np.isin(in_class, ("launch", "graph"))]
+    usual = float(np.median(before_launch)) if len(before_launch) else 0.0
+    return max(500_000.0, 20.0 * usual)
+
+
+def _is_module_build(calls: Calls, in_class: np.ndarray) -> Flag:
+    """Calls of launch-to-launch intervals in which modules are loaded for more than 1 ms: work, not the profiler's."""
+    is_launch = np.isin(in_class, ("launch", "graph"))
+    interval = np.concatenate(([0], np.cumsum(is_launch)[:-1]))
+    is_module = in_class == "module"
+    length = calls.end - calls.start
+    waiting = np.where(np.isin(in_class, ("sync", "alloc", "copy")), length, 0.0)
+    building = np.bincount(interval, calls.silence + np.where(is_module, length, 0.0))
+    other = np.bincount(interval, waiting)
+    has_module = np.bincount(interval, is_module) > 0
+    is_build = has_module & (building > MODULE_INTERVAL_NS) & (other < 0.5 * (building + other))
+    return np.asarray(is_build[interval])
+
+
+def _graph_limits(run: Run, in_class: np.ndarray) -> Real:
+    """Longest time that a graph launch with recorded nodes takes without the profiler; infinite for all other calls."""
+    nodes = np.bincount(run.ops.call[run.ops.is_graph & ~run.ops.is_tied], minlength=len(run.calls.call_id))
+    is_cut = (in_class == "graph") & (nodes > 1)
+    return np.where(is_cut, GRAPH_CALL_NS + GRAPH_NODE_NS * nodes, np.inf)
+
+
+def _scaled(run: Run, host: _Host, phi: float) -> Run:
+    """Plain host times by one factor."""
+    calls = run.calls
+    own = np.where(host.is_plain, calls.own * phi, calls.own)
+    return with_own_times(
+        run,
+        np.where(host.is_short_silence, calls.silence * phi, calls.silence),
+        np.minimum(own, host.graph_limit),
+    )
+
+
+def _by_measured_time(run: Run, cut: Plan, host: _Host, measured_ns: float) -> Corrected:
+    def length(phi: float) -> float:
+        return replay(_scaled(run, host, phi), cut).makespan_ns
+
+    phi = _meet(length, measured_ns, *MEASURED_PHI_RANGE)
+    quick, slow = phi / MEASURED_SPREAD, phi * MEASURED_SPREAD
+    share = max(0.0, 1.0 - measured_ns / run.recorded_ns) if run.recorded_ns > 0 else None
+    return Corrected(_scaled(run, host, quick), _scaled(run, host, slow), "unprofiled seconds", None, share)
+
+
+def _meet(length: Callable[[float], float], wanted: float, low: float, high: float) -> float:
+    """Where a growing function takes the wanted value, to about 1 %; the nearer end where it does not."""
+    if length(high) <= wanted:
+        return high
+    if length(low) >= wanted:
+        return low
+    for _ in range(6):
+        middle = (low + high) / 2
+        low, high = (middle, high) if length(middle) < wanted else (low, middle)
+    return (low + high) / 2
+
+
+def _by_correlation_ids(run: Run, cut: Plan, host: _Host) -> Corrected:
+    slowness = _host_slowness(run.calls, host.is_probe)
+    cost = NS_PER_ID * slowness * _new_ids(run.calls)
+    is_short = host.is_short_silence & (run.calls.silence < LONG_SILENCE_NS)
+
+    def timeline(speed: Real) -> Run:
+        silence, own = _without_profiler(run.calls, cost, host.is_plain)
+        silence = np.where(is_short, silence / speed, silence)
+        own = np.where(host.is_plain, own / speed, own)
+        return with_own_times(run, silence, np.minimum(own, host.graph_limit))
+
+    quick, slow = (timeline(slowness / state) for state in HOST_STATES)
+    here = replay(timeline(np.ones_like(slowness)), cut).makespan_ns
+    share = max(0.0, 1.0 - here / run.recorded_ns) if run.recorded_ns > 0 else None
+    factor = float(np.mean(slowness[host.is_probe]))
+    return Corrected(quick, slow, "correlation ids and host probe", factor, share)
+
+
+def _without_profiler(calls: Calls, cost: Real, is_plain: Flag) -> tuple[Real, Real]:
+    """Take the profiler's time from the silence before each call, what is left from the call itself."""
+    silence = np.maximum(calls.silence - cost, LEAST_SHARE_KEPT * calls.silence)
+    rest = cost - (calls.silence - silence)
+    own = np.where(is_plain, np.maximum(calls.own - rest, LEAST_SHARE_KEPT * calls.own), calls.own)
+    return silence, own
+
+
+def _new_ids(calls: Calls) -> Real:
+    """Correlation ids that each call and the silence before it used up; 1 where the call before it has none."""
+    ids = calls.correlation_id
+    new = np.ones(len(ids))
+    is_known = (ids[1:] >= 0) & (ids[:-1] >= 0) & (calls.thread[1:] == calls.thread[:-1])
+    new[1:] = np.where(is_known, np.maximum(ids[1:] - ids[:-1], 1), 1)
+    new[calls.call_id < 0] = 0
+    return new
+
+
+def _host_slowness(calls: Calls, is_probe: Flag) -> Real:
+    """Rolling mean of the probe's time against the quiet host's, for each call that of the last probe before it."""
+    probe = np.minimum(calls.end - calls.start, PROBE_CLIP_NS)[is_probe]
+    total = np.concatenate(([0.0], np.cumsum(probe)))
+    last = np.arange(1, len(probe) + 1)
+    first = np.maximum(last - PROBE_WINDOW, 0)
+    mean = (total[last] - total[first]) / (last - first)
+    place = np.maximum(np.cumsum(is_probe) - 1, 0)
+    return np.asarray((np.maximum(mean[place], 1.0) / QUIET_PROBE_NS) ** PROBE_EXPONENT)
+
+
+def with_class_medians(run: Run) -> Run:
+    """The run with the median latency, distance and return lag of each class instead of each event's own."""
+    ops, waits = run.ops, run.waits
+    is_launched = ~ops.is_tied & ~ops.is_queued & (ops.source < 0)
+    queue = np.where(ops.is_graph, 8, 0) + ops.kind
+    latency = np.where(is_launched, median_by_group(ops.latency, ops.kind, is_launched, 0.0), ops.latency)
+    distance = np.where(ops.is_queued, median_by_group(ops.distance, queue, ops.is_queued, 0.0), ops.distance)
+    crossing = ops.source >= 0
+    source_distance = np.where(crossing, median_by_group(ops.source_distance, ops.kind, crossing, 0.0), 0.0)
+    function = run.calls.name[waits.call]
+    lag = np.where(waits.did_block, median_by_group(waits.lag, function, waits.did_block, 0.0), waits.lag)
+    own = run.calls.own.copy()
+    own[waits.call] = np.maximum(lag, 0.0)
+    return replace(
+        run,
+        calls=replace(run.calls, own=own),
+        ops=replace(ops, latency=latency, distance=distance, source_distance=source_distance),
+        waits=replace(waits, lag=lag),
+    )

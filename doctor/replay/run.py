@@ -1,0 +1,156 @@
+"""The run as frozen arrays: calls of the launching threads, operations of the streams, and who waits for whom.
+
+One `Run` holds every process of the case. Times are float64 nanoseconds from the start of the window. The arrays are
+sorted, calls by (thread, start) and operations by (stream, start), and every edge goes forward in recorded time, so
+that one pass in that order replays the run (`doctor.replay.schedule`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Int = npt.NDArray[np.int64]
+Real = npt.NDArray[np.float64]
+Flag = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Host calls, sorted by (thread, start). Each thread begins with a virtual call of no length at the window's start.
+
+    Attributes:
+        call_id: `host_call_id`, -1 for the virtual ones.
+        thread: dense number of the thread.
+        start: as recorded.
+        end: as recorded.
+        silence: time since the thread's previous call ended.
+        own: time that the call takes when it waits for nothing.
+        name: index into the case's function names, -1 for the virtual ones.
+        correlation_id: -1 where unknown.
+    """
+
+    call_id: Int
+    thread: Int
+    start: Real
+    end: Real
+    silence: Real
+    own: Real
+    name: Int
+    correlation_id: Int
+
+
+@dataclass(frozen=True)
+class Ops:
+    """Device operations, sorted by (stream, start).
+
+    An operation starts no earlier than `latency` after the start of its call, `distance` after everything before it in
+    its stream has ended, and `source_distance` after operation `source` has ended.
+
+    Attributes:
+        op_id: `device_op_id`.
+        stream: dense number of the stream.
+        call: position of the call that launched it, or that it is tied to.
+        start: as recorded.
+        end: as recorded.
+        duration: time on the device.
+        latency: see above; minus infinity for operations that a cure removed.
+        distance: see above; negative where kernels overlap.
+        source: position of an operation of another stream, or -1.
+        source_distance: see above.
+        kind: 0 kernel, 1 copy, 2 memory set, 3 whole graph.
+        is_tied: the launch is unknown or of another thread: tied to the main thread's clock at its own time.
+        is_queued: started because the work before it in its stream had ended.
+        is_graph: part of a CUDA graph launch.
+        holds_host: a copy whose call returns only when it is done, by the kind of its memory.
+    """
+
+    op_id: Int
+    stream: Int
+    call: Int
+    start: Real
+    end: Real
+    duration: Real
+    latency: Real
+    distance: Real
+    source: Int
+    source_distance: Real
+    kind: Int
+    is_tied: Flag
+    is_queued: Flag
+    is_graph: Flag
+    holds_host: Flag
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Calls that return when device work has ended, by position of the call; the awaited operations in compressed rows.
+
+    A wait returns at `max(start + own, end of the awaited + lag)`.
+
+    Attributes:
+        call: position of the call, ascending.
+        lag: time from the end of the awaited work to the return; negative where the clocks disagree by less than 3 us.
+        first: row i awaits `op[first[i]:first[i + 1]]`.
+        op: positions of awaited operations.
+        is_active: false where a cure took the wait out.
+        is_own_copy: a copy that waits for itself.
+        did_block: the recorded call waited.
+    """
+
+    call: Int
+    lag: Real
+    first: Int
+    op: Int
+    is_active: Flag
+    is_own_copy: Flag
+    did_block: Flag
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything a replay needs.
+
+    Attributes:
+        calls: host side.
+        ops: device side.
+        waits: where the host waits for the device.
+        stream_device: device of each stream; devices of two processes are two.
+        stream_thread: thread of each stream's process.
+    """
+
+    calls: Calls
+    ops: Ops
+    waits: Waits
+    stream_device: Int
+    stream_thread: Int
+
+    @property
+    def recorded_ns(self) -> float:
+        """End of the last operation, as recorded."""
+        return float(self.ops.end.max(initial=0.0))
+
+
+def position_of(sorted_positions: Int, ids: Int) -> Int:
+    """Place of every id in a table indexed by id (see `index_by_id`), -1 where it is not there."""
+    known = (ids >= 0) & (ids < len(sorted_positions))
+    return np.where(known, sorted_positions[np.where(known, ids, 0)], -1) if len(sorted_positions) else ids * 0 - 1
+
+
+def index_by_id(ids: Int) -> Int:
+    """Table from id to position, without negative ids. Ids are row numbers, so the table is as long as the case."""
+    table = np.full(int(ids.max(initial=-1)) + 1, -1, dtype=np.int64)
+    named = ids >= 0
+    table[ids[named]] = np.flatnonzero(named)
+    return table
+
+
+def running_end(stream: Int, end: Real) -> Real:
+    """Latest end so far within each stream, in order of start. Streams are contiguous."""
+    latest = end.copy()
+    bounds = np.flatnonzero(np.diff(stream)) + 1
+    for first, last in zip((0, *bounds), (*bounds, len(end)), strict=True):
+        np.maximum.accumulate(end[first:last], out=latest[first:last])
+    return latest

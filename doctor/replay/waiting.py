@@ -1,0 +1,153 @@
+"""Finds the calls that wait for the device, and what they wait for.
+
+A sync, copy or allocation waits when work that was pending before it ended while it ran, or up to 3 us after it
+returned (clocks of host and device differ by that much). What it waits for is the last operation of each such stream. A sync
+that found everything done is kept as a wait too: with a faster host it would have something to wait for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from doctor.case.replay_queries import CallNames, Recording
+from doctor.replay.run import Calls, Flag, Int, Ops, Real, Waits, running_end
+
+CLOCK_SLACK_NS = 3_000.0
+"""How long after a call's return the awaited work may seem to end."""
+
+
+@dataclass(frozen=True)
+class _Awaited:
+    """Pairs of a call and an operation that it awaits, and the kind of the pair."""
+
+    call: Int
+    op: Int
+    is_own_copy: Flag
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """Operations of one stream: positions, calls and latest ends so far, all ascending; and the thread."""
+
+    first: int
+    last: int
+    thread: int
+
+
+def find_waits(calls: Calls, ops: Ops, recording: Recording) -> tuple[Calls, Waits]:
+    """The waits, and the calls with their own times without waiting."""
+    latest = running_end(ops.stream, ops.end)
+    pairs = _merge(
+        _await_copies(calls, ops, latest, _of_class(calls, recording.names, ("copy",)), recording.names),
+        _await_streams(calls, ops, latest, recording),
+        _await_events(calls, ops, latest, recording),
+    )
+    return _own_times(calls, latest, pairs)
+
+
+def _of_class(calls: Calls, names: CallNames, wanted: tuple[str, ...]) -> Flag:
+    """Calls of the wanted classes; virtual calls, named -1, are of none."""
+    is_wanted = np.asarray([*(one in wanted for one in names.call_class), False])
+    return np.asarray(is_wanted[calls.name])
+
+
+def _is_event_wait(calls: Calls, names: CallNames) -> Flag:
+    is_event = np.asarray([*("EventSynchronize" in name for name in names.base_name), False])
+    return np.asarray(is_event[calls.name])
+
+
+def _await_copies(calls: Calls, ops: Ops, latest: Real, is_copy: Flag, names: CallNames) -> _Awaited:
+    """Copies that hold the host until they are done."""
+    always = np.append(names.is_blocking_copy, False)[calls.name]
+    own = np.flatnonzero(~ops.is_tied & is_copy[ops.call] & (ops.holds_host | always[ops.call]))
+    own = own[_ends_within(calls, ops.call[own], latest[own]) & (ops.start[own] < calls.end[ops.call[own]])]
+    return _Awaited(ops.call[own], own, np.ones(len(own), dtype=np.bool_))
+
+
+def _ends_within(calls: Calls, call: Int, end: Real) -> Flag:
+    return (calls.end[call] > calls.start[call]) & (end > calls.start[call]) & (end <= calls.end[call] + CLOCK_SLACK_NS)
+
+
+def _streams(ops: Ops, stream_thread: Int) -> list[_Stream]:
+    count = len(stream_thread)
+    bounds = np.searchsorted(ops.stream, np.arange(count + 1))
+    return [_Stream(int(bounds[s]), int(bounds[s + 1]), int(stream_thread[s])) for s in range(count)]
+
+
+def _last_launched(calls: Calls, ops: Ops, stream: _Stream, waiting: Int) -> Int:
+    """Last operation of the stream launched by each call or before it, -1 where there is none."""
+    place = np.searchsorted(ops.call[stream.first : stream.last], waiting, side="right") - 1
+    is_any = (place >= 0) & (calls.thread[waiting] == stream.thread)
+    return np.where(is_any, stream.first + place, -1)
+
+
+def _await_streams(calls: Calls, ops: Ops, latest: Real, recording: Recording) -> _Awaited:
+    """Synchronisations and allocations: the last operation of every stream that drained meanwhile."""
+    names = recording.names
+    is_sync = _of_class(calls, names, ("sync",)) & ~_is_event_wait(calls, names)
+    is_alloc = _of_class(calls, names, ("alloc",))
+    waiting = np.flatnonzero((is_sync | is_alloc) & (calls.end > calls.start))
+    found: list[tuple[Int, Int]] = []
+    is_all_idle = np.ones(len(waiting), dtype=np.bool_)
+    newest, newest_launch = np.full(len(waiting), -1), np.full(len(waiting), -1)
+    for stream in _streams(ops, recording.stream_process):
+        last = _last_launched(calls, ops, stream, waiting)
+        is_any = last >= 0
+        is_drained = is_any & (latest[last] <= calls.end[waiting] + CLOCK_SLACK_NS)
+        is_all_idle &= ~is_any | is_drained
+        blocked = is_drained & (latest[last] > calls.start[waiting]) & (ops.start[last] < calls.end[waiting])
+        found.append((np.flatnonzero(blocked), last[blocked]))
+        newer = is_drained & ~blocked & (ops.call[last] > newest_launch) & (ops.start[last] < calls.start[waiting])
+        newest, newest_launch = np.where(newer, last, newest), np.where(newer, ops.call[last], newest_launch)
+    row = np.concatenate([pair[0] for pair in found]) if found else np.zeros(0, dtype=np.int64)
+    op = np.concatenate([pair[1] for pair in found]) if found else np.zeros(0, dtype=np.int64)
+    keeps = is_sync[waiting[row]] | is_all_idle[row]  # an allocation waits for the whole device or not at all
+    row, op = row[keeps], op[keeps]
+    quiet = np.setdiff1d(np.flatnonzero(is_sync[waiting] & (newest >= 0)), row)
+    call = waiting[np.concatenate((row, quiet))]
+    return _Awaited(call, np.concatenate((op, newest[quiet])), np.zeros(len(call), dtype=np.bool_))
+
+
+def _await_events(calls: Calls, ops: Ops, latest: Real, recording: Recording) -> _Awaited:
+    """Event synchronisations: the operation that ended last before the return, in whatever stream."""
+    waiting = np.flatnonzero(_is_event_wait(calls, recording.names) & (calls.end > calls.start))
+    best = np.full(len(waiting), -1, dtype=np.int64)
+    best_end = calls.start[waiting].copy()
+    for stream in _streams(ops, recording.stream_process):
+        launched = _last_launched(calls, ops, stream, waiting)
+        ended = np.searchsorted(latest[stream.first : stream.last], calls.end[waiting] + CLOCK_SLACK_NS, side="right")
+        last = np.minimum(launched, stream.first + ended - 1)
+        is_better = (last >= stream.first) & (latest[last] > best_end) & (ops.start[last] < calls.end[waiting])
+        best, best_end = np.where(is_better, last, best), np.where(is_better, latest[last], best_end)
+    blocked = best >= 0
+    return _Awaited(waiting[blocked], best[blocked], np.zeros(int(blocked.sum()), dtype=np.bool_))
+
+
+def _merge(*parts: _Awaited) -> _Awaited:
+    call = np.concatenate([part.call for part in parts]).astype(np.int64)
+    order = np.argsort(call, kind="stable")
+    op = np.concatenate([part.op for part in parts]).astype(np.int64)
+    return _Awaited(call[order], op[order], np.concatenate([part.is_own_copy for part in parts])[order])
+
+
+def _own_times(calls: Calls, latest: Real, pairs: _Awaited) -> tuple[Calls, Waits]:
+    """Split each waiting call into what it waits and what it takes anyway."""
+    call, first = np.unique(pairs.call, return_index=True)
+    horizon = np.maximum.reduceat(latest[pairs.op], first) if len(first) else np.zeros(0)
+    did_block = horizon > calls.start[call]
+    length = calls.end[call] - calls.start[call]
+    lag = np.where(did_block, calls.end[call] - horizon, length)
+    own = calls.own.copy()
+    own[call] = np.maximum(lag, 0.0)
+    waits = Waits(
+        call,
+        lag,
+        np.append(first, len(pairs.op)).astype(np.int64),
+        pairs.op,
+        np.ones(len(call), dtype=np.bool_),
+        pairs.is_own_copy[first] if len(first) else np.zeros(0, dtype=np.bool_),
+        did_block,
+    )
+    return replace(calls, own=own), waits

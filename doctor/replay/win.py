@@ -1,0 +1,209 @@
+"""What a cure would win, and how far to believe it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+
+from doctor.case.replay_queries import read_recording
+from doctor.replay.building import build_run
+from doctor.replay.corrections import Corrected, correct, with_class_medians
+from doctor.replay.cure import Change, Places, apply, moves_work, select
+from doctor.replay.run import Real, Run
+from doctor.replay.schedule import plan, replay
+from doctor.rule import Cure
+
+MAX_IDENTITY_ERROR = 0.05
+MAX_CLASS_MEDIAN_ERROR = 0.10
+MAX_TIED_SHARE = 0.50
+"""Above this share of operations without a launch on the main thread, a replay of the host says little."""
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How far the replay can be trusted; shares and errors are relative.
+
+    Attributes:
+        is_trusted: False means no promised wins.
+        identity_error: of the replay with every event's own latencies; near zero by construction.
+        class_median_error: of the replay with class medians instead; the honest figure.
+        host_speed_factor: slowness of the host against a quiet one, None where the recording does not tell.
+        profiler_share: of the window, None where it could not be told.
+        correction: how the profiler's cost was taken out.
+        notes: reasons for distrust.
+    """
+
+    is_trusted: bool
+    identity_error: float
+    class_median_error: float
+    host_speed_factor: float | None
+    profiler_share: float | None
+    correction: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Win:
+    """What a cure wins in the window.
+
+    Attributes:
+        seconds_recorded: removable time, in seconds of the recording.
+        share_of_window: that time as a share of the window.
+        speedup_bound: at most this.
+        speedup_expected: without the profiler's cost, between a quick and a slow host. Ranking uses this.
+        speedup_low: lower end of the expected range.
+        speedup_high: upper end of the expected range.
+    """
+
+    seconds_recorded: float
+    share_of_window: float
+    speedup_bound: float
+    speedup_expected: float
+    speedup_low: float
+    speedup_high: float
+
+    @property
+    def share_expected(self) -> float:
+        """Share of the window that the expected speed-up takes away, 0 to 1."""
+        return 1.0 - 1.0 / self.speedup_expected
+
+
+class Replay:
+    """Replays one window of a case with cures applied. Reads the case once; holds the run as arrays."""
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        window_start_ns: int,
+        window_end_ns: int,
+        unprofiled_seconds: float | None = None,
+    ) -> None:
+        recording = read_recording(connection, window_start_ns, window_end_ns)
+        self._connection = connection
+        self._recorded = build_run(recording)
+        self._plan = plan(self._recorded)
+        self._places = Places.of(self._recorded)
+        self._busy_ns = _busy(self._recorded)
+        self._corrected = correct(self._recorded, self._plan, recording.names, unprofiled_seconds)
+        medians = with_class_medians(self._recorded)
+        self.quality = _judge(
+            self._recorded,
+            replay(self._recorded, self._plan).makespan_ns,
+            replay(medians, self._plan).makespan_ns,
+            self._corrected,
+        )
+
+    def win(self, cure: Cure, on_top_of: Sequence[Cure] = ()) -> Win:
+        """What `cure` wins once the cures `on_top_of` are in place.
+
+        Raises:
+            CatalogueError: a SELECT of a cure fails or an act does not fit its target.
+        """
+        before = [change for one in on_top_of for change in select(self._connection, one, self._places)]
+        changes = [*before, *select(self._connection, cure, self._places)]
+        recorded, quick, slow = (
+            self._lengths(run, before, changes, cure)
+            for run in (self._recorded, self._corrected.quick, self._corrected.slow)
+        )
+        return _summarise(recorded, quick, slow, cure.spread)
+
+    def _lengths(
+        self, run: Run, before: Sequence[Change], changes: Sequence[Change], cure: Cure
+    ) -> tuple[float, float]:
+        """Length of the window in ns without and with the cure."""
+        uncured, cured = apply(run, before), apply(run, changes)
+        base, length = self._length(uncured, before), self._length(cured, changes)
+        least = self._least(uncured, cured, cure)
+        return base, min(base, max(length, least))
+
+    def _length(self, run: Run, changes: Sequence[Change]) -> float:
+        return replay(run, plan(run) if moves_work(changes) else self._plan).makespan_ns
+
+    def _least(self, uncured: Run, cured: Run, cure: Cure) -> float:
+        """Time that the device is busy whatever the host does; 0 for cures that change the work itself."""
+        if cure.device_divisor > 1.0:
+            return self._busy_longest(uncured) / cure.device_divisor
+        return self._busy_longest(cured) if cure.is_host_work else 0.0
+
+    def _busy_longest(self, run: Run) -> float:
+        """Busy time of the busiest device, without work on side streams."""
+        recorded, now = self._work(self._recorded), self._work(run)
+        share = np.divide(now, recorded, out=np.ones_like(now), where=recorded > 0)
+        return float((self._busy_ns * share).max(initial=0.0))
+
+    def _work(self, run: Run) -> Real:
+        in_place = slice(0, len(self._recorded.ops.op_id))  # moved operations follow behind
+        device = run.stream_device[run.ops.stream[in_place]]
+        work = np.bincount(device, run.ops.duration[in_place], minlength=len(self._busy_ns))
+        return np.asarray(work, dtype=np.float64)
+
+
+def _busy(run: Run) -> Real:
+    """Union of the operations' intervals of each device, in ns."""
+    device = run.stream_device[run.ops.stream]
+    busy = np.zeros(int(device.max(initial=-1)) + 1)
+    for one in range(len(busy)):
+        members = np.flatnonzero(device == one)
+        members = members[np.argsort(run.ops.start[members], kind="stable")]
+        start, end = run.ops.start[members], np.maximum.accumulate(run.ops.end[members])
+        covered = np.concatenate(([-np.inf], end[:-1]))
+        busy[one] = np.maximum(end - np.maximum(start, covered), 0.0).sum()
+    return busy
+
+
+def _summarise(
+    recorded: tuple[float, float], quick: tuple[float, float], slow: tuple[float, float], spread: float
+) -> Win:
+    """Expected: the geometric mean of the two hosts.
+
+    Range: the cure's own spread and the hosts' difference, taken as independent errors of the logarithm; the spread of a
+    small win is no more than the win.
+    """
+    seconds = (recorded[0] - recorded[1]) / 1e9
+    speedups = [_ratio(*pair) for pair in (recorded, quick, slow)]
+    middle = math.log(speedups[1] * speedups[2]) / 2
+    of_hosts = abs(math.log(speedups[1] / speedups[2])) / 2
+    half = math.hypot(min(math.log(max(spread, 1.0)), middle), of_hosts)
+    expected = math.exp(middle)
+    return Win(
+        seconds,
+        seconds * 1e9 / recorded[0] if recorded[0] > 0 else 0.0,
+        max(*speedups, expected),
+        expected,
+        math.exp(max(middle - half, 0.0)),
+        math.exp(middle + half),
+    )
+
+
+def _ratio(before: float, after: float) -> float:
+    return max(before / after, 1.0) if after > 0 else 1.0
+
+
+def _judge(run: Run, identity_ns: float, medians_ns: float, corrected: Corrected) -> Quality:
+    length = run.recorded_ns
+    identity = abs(identity_ns / length - 1.0) if length > 0 else 0.0
+    medians = abs(medians_ns / length - 1.0) if length > 0 else 0.0
+    notes = tuple(_reasons(run, identity, medians))
+    return Quality(
+        not notes, identity, medians, corrected.host_speed_factor, corrected.profiler_share, corrected.method, notes
+    )
+
+
+def _reasons(run: Run, identity: float, medians: float) -> list[str]:
+    if not len(run.ops.op_id):
+        return ["no device work in the window: nothing to replay"]
+    if not (run.calls.call_id >= 0).any():
+        return ["no launching call in the window: the recording shows the device only"]
+    reasons = []
+    tied = float(run.ops.is_tied.mean())
+    if tied > MAX_TIED_SHARE:
+        reasons.append(f"{tied:.0%} of the device work was not launched by the main thread of its process")
+    if identity > MAX_IDENTITY_ERROR:
+        reasons.append(f"the replay of the untouched run is off by {identity:.1%}")
+    if medians > MAX_CLASS_MEDIAN_ERROR:
+        reasons.append(f"the replay with class medians is off by {medians:.1%}")
+    return reasons
