@@ -1,13 +1,16 @@
 """The decoder: embedding, layers, norm and head, or a stage of them."""
 
+import torch
 from torch import Tensor, nn
 
 from engine.attention.backend import Attend, AttentionSpec
 from engine.model.architectures import ModelGeometry
 from engine.model.attention import SelfAttention
+from engine.model.memory import weight_bytes
 from engine.model.norm import RmsNorm
 from engine.model.operators import Operators
 from engine.model.rope import RotaryTable
+from engine.model.weight_stream import WeightStream
 from engine.tracing import Range, span
 
 
@@ -80,11 +83,22 @@ class Decoder(nn.Module):
         self.embedding: nn.Module | None = None
         self.norm: RmsNorm | None = None
         self.head: nn.Module | None = None
+        self.weight_stream: WeightStream | None = None
 
     @property
     def attention_spec(self) -> AttentionSpec:
         """What an attention backend must know of the whole model."""
         return AttentionSpec(scale=self.geometry.head_dim**-0.5, windows=self.geometry.windows)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of activations, queries and keys; weights may be kept in another one."""
+        return self.rotary.cos_PD.dtype
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes that the weights take on the device (see `engine.model.memory`)."""
+        return weight_bytes(self)
 
     @property
     def num_kv_heads(self) -> int:

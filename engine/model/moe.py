@@ -128,12 +128,18 @@ class GroupedExperts(Experts):
 
 
 class LoopedExperts(Experts):
-    """One expert after the other, each picking its tokens with a wait for the device. The ill variant."""
+    """One expert after the other, each picking its tokens with a wait for the device. The ill variant.
+
+    `num_visits` counts experts visited since the weights were loaded.
+    """
+
+    num_visits = 0
 
     def forward(self, x_TD: Tensor, weights_TK: Tensor, experts_TK: Tensor) -> Tensor:
         """See `GroupedExperts.forward`; E synchronisations and about eight small launches per expert."""
         out_TD = torch.zeros_like(x_TD, dtype=torch.float32)
         for expert in range(self.num_here):
+            self.num_visits += 1
             token, place = torch.where(experts_TK == expert + self.first)
             answer = self._run_one(expert, x_TD[token])
             out_TD.index_add_(0, token, answer * weights_TK[token, place, None])

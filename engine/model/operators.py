@@ -7,6 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
+FP8 = torch.float8_e4m3fn
+FP8_MAX = torch.finfo(FP8).max
+
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Divide by the root mean square over the last dimension, then multiply by `weight`.
@@ -30,7 +33,7 @@ def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tup
 def silu_mul(gate_up: Tensor) -> Tensor:
     """SiLU of the first half of the last dimension, times the second half."""
     gate, up = gate_up.chunk(2, dim=-1)
-    return silu(gate) * up
+    return silu(gate).mul_(up)
 
 
 def rotate(x_THD: Tensor, cos_TD: Tensor, sin_TD: Tensor) -> Tensor:
@@ -47,6 +50,18 @@ def rotate(x_THD: Tensor, cos_TD: Tensor, sin_TD: Tensor) -> Tensor:
     return x_THD * cos_TD[:, None] + swapped * sin_TD[:, None]
 
 
+def quantise_rows(x_TI: Tensor) -> tuple[Tensor, Tensor]:
+    """Round each row to FP8 with a factor of its own, so that its largest number becomes the largest of FP8.
+
+    Returns:
+        x_TI in float8_e4m3fn, and the factors (T, 1) in fp32.
+    """
+    wide = x_TI.float()
+    scale_T1 = (wide.abs().amax(dim=-1, keepdim=True) / FP8_MAX).clamp_min(torch.finfo(torch.float32).tiny)
+    # float8_e4m3fn has no infinity: a cast past the largest number gives NaN, so clamp first.
+    return (wide / scale_T1).clamp_(-FP8_MAX, FP8_MAX).to(FP8), scale_T1
+
+
 @dataclass(frozen=True, slots=True)
 class Operators:
     """One implementation of each step; signatures are those of the functions in this file."""
@@ -55,6 +70,7 @@ class Operators:
     add_rms_norm: Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]] = add_rms_norm
     silu_mul: Callable[[Tensor], Tensor] = silu_mul
     rotate: Callable[[Tensor, Tensor, Tensor], Tensor] = rotate
+    quantise_rows: Callable[[Tensor], tuple[Tensor, Tensor]] = quantise_rows
 
 
 REFERENCE = Operators()

@@ -13,7 +13,10 @@ from engine.model.kv.paged import KvGeometry
 
 
 class ConcatKv:
-    """One growing tensor per request, layer and side; a request is known by the first block of its table."""
+    """One growing tensor per request, layer and side; a request is known by the first block of its table.
+
+    `bytes_copied` counts the old keys and values that were copied only to make room for new ones.
+    """
 
     def __init__(self, geometry: KvGeometry, max_requests: int, max_length: int) -> None:
         """Reserve nothing.
@@ -32,6 +35,7 @@ class ConcatKv:
         self.num_blocks = max_requests
         self.block_size = max_length
         self.dtype = geometry.dtype
+        self.bytes_copied = 0
         self._kept: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
 
     @property
@@ -77,6 +81,7 @@ class ConcatKv:
             return
         k_old, v_old = self._kept[key]
         self._kept[key] = (torch.cat((k_old[:start], k_TND)), torch.cat((v_old[:start], v_TND)))
+        self.bytes_copied += 2 * start * k_old[0].nbytes
 
     def read(self, layer: int, block_table_RM: Tensor, max_k: int) -> tuple[Tensor, Tensor]:
         """Pad the tensors of R requests to `max_k` tokens and stack them: another copy."""

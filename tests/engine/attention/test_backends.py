@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 def reference_float64(q_HD: Tensor, k_KND: Tensor, v_KND: Tensor, scale: float, window: int | None) -> Tensor:
     """Attention of the last token over K keys, written out in float64 head by head."""
     heads_per_kv = q_HD.shape[0] // k_KND.shape[1]
-    out = torch.empty(q_HD.shape, dtype=torch.float64)
+    out: Tensor = torch.empty(q_HD.shape, dtype=torch.float64)
     first = 0 if window is None else max(0, k_KND.shape[0] - window)
     for head in range(q_HD.shape[0]):
         keys = k_KND[first:, head // heads_per_kv].double()
