@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from doctor.case.batch import SourceFacts, TableBatch
-from doctor.errors import DamagedEvidenceError
+from doctor.errors import EvidenceError
 from doctor.formats.nsys_export import export, tables
 from doctor.formats.nsys_export.recording import Recording
 from doctor.readers.protocol import Progress, no_progress
@@ -25,14 +25,16 @@ class NsysSqliteReader:
     kind = "nsys-sqlite"
 
     def recognises(self, path: Path, head: bytes) -> bool:
-        """Tell an export by its tables; of a damaged file by their names in its first pages."""
+        """Tell an export by the names of its tables, which mostly stand in its first pages."""
         if not head.startswith(MAGIC):
             return False
+        if any(b"TABLE " + name.encode() in head for name in tables.MARKS_OF_AN_EXPORT):
+            return True
         try:
             with SqliteTables(path, no_progress) as file:
                 return not file.table_names.isdisjoint(tables.MARKS_OF_AN_EXPORT)
-        except DamagedEvidenceError:
-            return any(name.encode() in head for name in tables.MARKS_OF_AN_EXPORT)
+        except EvidenceError:
+            return False
 
     def read(self, path: Path, progress: Progress) -> Iterator[TableBatch | SourceFacts]:
         """Yield the rows of one export.
@@ -52,7 +54,7 @@ class NsysSqliteReader:
 def _facts(kind: str, recording: Recording, damage: tuple[str, ...]) -> SourceFacts:
     return SourceFacts(
         kind=kind,
-        tool=f"nsys {recording.exporter} (exporter)" if recording.exporter else "nsys",
+        tool=recording.tool,
         is_complete=not damage,
         notes=damage,
         capture_start_ns=recording.capture_start_ns,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +23,7 @@ from doctor.formats.nsys_export.tables import (
     ExportTable,
     ExportTables,
 )
+from doctor.formats.private_paths import executable_name
 
 _LEAST_CLOCK_HZ = 10**8
 _LEAST_BANDWIDTH_BYTES_PER_S = 10**10
@@ -182,17 +182,6 @@ def threads(tables: ExportTables, strings: StringTable, seen_pids: Iterable[int]
             "name": pa.array(names, pa.string()),
         }
     )
-
-
-def executable_name(text: str | None) -> str | None:
-    """Base name of an executable; arguments that a recorder left behind it are dropped.
-
-    `/opt/my env/bin/python3` keeps `python3`; of `python3 serve.py --api-key=x` only `python3` stays.
-    """
-    if not text:
-        return None
-    path = re.split(r"\s+-|\s+(?=\S*[=.])(?!\S*[\\/])", text, maxsplit=1)[0]
-    return re.split(r"[\\/]", path)[-1].strip() or None
 
 
 def _thread_names(tables: ExportTables, strings: StringTable) -> Iterator[tuple[int, int, str | None]]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import pyarrow as pa
 
 from doctor.formats.nsys_export.codes import SEVERITIES
 from doctor.formats.nsys_export.names import translate
-
-_PATH = re.compile(r"(?:[A-Za-z]:)?[\\/](?:[^\s'\"\\/:,;()]+[\\/])+|[A-Za-z]:\\(?:[^'\"\\:,;()\n]+\\)+")
+from doctor.formats.private_paths import without_folders
 
 
 def diagnostics(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -22,8 +19,3 @@ def diagnostics(batch: pa.RecordBatch) -> pa.RecordBatch:
             "message": pa.array(messages, pa.string()),
         }
     )
-
-
-def without_folders(text: str) -> str:
-    """The text with every absolute path cut to its last part."""
-    return _PATH.sub("", text)

@@ -30,6 +30,11 @@ class Recording:
     clock_offset_ns: int | None
     graph_trace_level: str | None
 
+    @property
+    def tool(self) -> str:
+        """The recorder as people know it; the version is the exporter's."""
+        return f"nsys {self.exporter} (exporter)" if self.exporter else "nsys"
+
 
 def read_recording(tables: ExportTables) -> Recording:
     """Read versions, clocks and the graph option; never the environment or command lines that lie beside them."""

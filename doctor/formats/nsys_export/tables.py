@@ -137,8 +137,6 @@ MARKS_OF_AN_EXPORT = (
     "EXPORT_META_DATA",
     "ANALYSIS_DETAILS",
     "ENUM_NSYS_EVENT_TYPE",
-    "CUPTI_ACTIVITY_KIND_KERNEL",
-    "CUPTI_ACTIVITY_KIND_RUNTIME",
     "NVTX_EVENTS",
 )
 """Tables that no other kind of file has: one of them is enough to know an export."""

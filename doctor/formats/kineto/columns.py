@@ -1,0 +1,46 @@
+"""Columns of whole numbers and texts out of loosely typed values; what does not fit is NULL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+_INT64 = 1 << 63
+_NUMBER_AT_END = re.compile(r"-?\d+$")
+NO_STREAM = 0xFFFFFFFF
+
+
+def whole_numbers(values: Sequence[Any]) -> pa.Array:
+    """An int64 column; numbers as text count as numbers."""
+    try:
+        return pa.array(values, pa.int64())
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return pa.array([_whole(value) for value in values], pa.int64())
+
+
+def texts(values: Sequence[Any]) -> pa.DictionaryArray:
+    """A dictionary-encoded string column."""
+    try:
+        plain = pa.array(values, pa.string())
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        plain = pa.array([value if isinstance(value, str) else None for value in values], pa.string())
+    return plain.dictionary_encode()
+
+
+def trailing_number(value: Any) -> int | None:
+    """The number that a row's name ends in: traces of 2021 call stream 7 `stream 7`."""
+    if isinstance(value, str):
+        found = _NUMBER_AT_END.search(value.strip())
+        return _whole(found[0]) if found else None
+    return _whole(value)
+
+
+def _whole(value: Any) -> int | None:
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if -_INT64 <= number < _INT64 else None

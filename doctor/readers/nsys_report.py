@@ -1,0 +1,208 @@
+"""Native reports of Nsight Systems (`.nsys-rep`, `.qdrep`), read without NVIDIA's software, chunk by chunk.
+
+Times are those of the events: nanoseconds from the start of the capture window, as in NVIDIA's exports. Rows come in the
+order of the stream. A range of an NVTX domain whose name is not known yet waits for it; everything else passes at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from doctor.case.batch import SourceFacts, TableBatch
+from doctor.errors import DamagedEvidenceError, EvidenceError
+from doctor.formats.nsys_export import device_work, host_calls, machine, messages, nvtx
+from doctor.formats.nsys_export.codes import NVTX_DOMAIN_CREATED, read_codes
+from doctor.formats.nsys_export.identifiers import process_ids
+from doctor.formats.nsys_export.names import StringTable
+from doctor.formats.nsys_export.tables import ExportTable, Only
+from doctor.formats.nsys_report.container import is_report
+from doctor.formats.nsys_report.report import NsysReport, open_report
+from doctor.formats.nsys_report.target import Row
+from doctor.readers.protocol import Progress
+
+NVTX_TABLE = "NVTX_EVENTS"
+
+
+class NsysReportReader:
+    """Reads one native report."""
+
+    kind = "nsys-report"
+
+    def recognises(self, path: Path, head: bytes) -> bool:  # noqa: ARG002 - the protocol's arguments
+        """Tell a report by its first line."""
+        return is_report(head)
+
+    def read(self, path: Path, progress: Progress) -> Iterator[TableBatch | SourceFacts]:
+        """Yield the rows of one report.
+
+        Raises:
+            DamagedEvidenceError: the report is cut or damaged before its first event.
+            EvidenceError: the file cannot be read.
+        """
+        try:
+            report = open_report(path)
+            yield from _Conversion(report).batches(progress)
+        except OSError as error:
+            raise EvidenceError(f"{path} cannot be read: {error.strerror or error}") from error
+        except MemoryError as error:
+            raise DamagedEvidenceError(f"{path} asks for more memory than there is: it is damaged") from error
+
+
+class _Conversion:
+    """One pass over a report."""
+
+    def __init__(self, report: NsysReport) -> None:
+        self._report = report
+        self._tables = _SmallTables(report)
+        self._strings = StringTable(dict(enumerate(map(_decode, report.strings))))
+        self._codes = read_codes(self._tables)
+        self._domains: dict[tuple[int, int], str] = {}
+        self._waiting: list[pa.RecordBatch] = []
+        self._pids: set[int] = set()
+        self._levels: set[str] = set()
+
+    def batches(self, progress: Progress) -> Iterator[TableBatch | SourceFacts]:
+        """Yield rows of events, then of the machine, then the facts."""
+        for part in self._report.event_tables(progress):
+            if part.table == NVTX_TABLE:
+                yield from self._ranges(part.rows)
+            else:
+                kind, rows = self._convert(part.table, part.rows)
+                if rows is not None:
+                    yield from self._batch(kind, rows)
+        for rows in self._waiting:
+            yield from self._batch("nvtx_range", nvtx.ranges(rows, self._strings, self._domains))
+        for kind, rows in (
+            ("device", machine.devices(self._tables)),
+            ("stream", machine.streams(self._tables)),
+            ("process", machine.processes(self._tables, self._strings, self._pids)),
+            ("thread", machine.threads(self._tables, self._strings, self._pids)),
+        ):
+            yield from self._batch(kind, rows)
+        yield self._facts()
+
+    def _convert(self, table: str, rows: pa.RecordBatch) -> tuple[str, pa.RecordBatch | None]:
+        strings, codes = self._strings, self._codes
+        match table:
+            case "CUPTI_ACTIVITY_KIND_RUNTIME":
+                return "api_call", host_calls.api_calls(rows, strings)
+            case "CUPTI_ACTIVITY_KIND_KERNEL":
+                return "kernel", device_work.kernels(rows, strings)
+            case "CUPTI_ACTIVITY_KIND_MEMCPY":
+                return "memcpy", device_work.copies(rows, codes)
+            case "CUPTI_ACTIVITY_KIND_MEMSET":
+                return "memset", device_work.memory_sets(rows, codes)
+            case "CUPTI_ACTIVITY_KIND_GRAPH_TRACE":
+                return "graph_trace", device_work.graph_launches(rows)
+            case "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION":
+                return "device_sync", device_work.synchronisations(rows, codes)
+            case "OSRT_API":
+                return "os_call", host_calls.os_calls(rows, strings)
+            case "CUDA_GPU_MEMORY_USAGE_EVENTS":
+                return "gpu_memory_event", host_calls.memory_events(rows, codes)
+            case "CUDA_GRAPH_EVENTS":
+                return "graph_event", host_calls.graph_events(rows, strings)
+            case "CUDA_GRAPH_NODE_EVENTS":
+                return "graph_event", host_calls.graph_node_events(rows, strings)
+            case "PROFILER_OVERHEAD" | "CUPTI_ACTIVITY_KIND_OVERHEAD":
+                return "profiler_overhead", host_calls.overheads(rows, strings)
+            case "DIAGNOSTIC_EVENT":
+                return "diagnostic", messages.diagnostics(rows)
+        return table, None
+
+    def _ranges(self, rows: pa.RecordBatch) -> Iterator[TableBatch]:
+        created = rows.filter(pc.equal(rows.column("eventType"), NVTX_DOMAIN_CREATED))
+        if created.num_rows:
+            self._domains.update(nvtx.read_domains(_OneTable(created), self._strings))
+        is_known = self._has_domain_name(rows)
+        unknown = rows.filter(pc.invert(is_known))
+        if unknown.num_rows:
+            self._waiting.append(unknown)
+        yield from self._batch("nvtx_range", nvtx.ranges(rows.filter(is_known), self._strings, self._domains))
+
+    def _has_domain_name(self, rows: pa.RecordBatch) -> pa.Array:
+        pairs = pa.table({"pid": process_ids(rows.column("globalTid")), "domain": rows.column("domainId")})
+        distinct = pairs.group_by(["pid", "domain"]).aggregate([]).to_pylist()
+        missing = [pair for pair in distinct if pair["domain"] and (pair["pid"], pair["domain"]) not in self._domains]
+        is_known = pa.array([True] * rows.num_rows)
+        for pair in missing:
+            here = pc.and_(pc.equal(pairs["pid"], pair["pid"]), pc.equal(pairs["domain"], pair["domain"]))
+            is_known = pc.and_not(is_known, pc.fill_null(here.combine_chunks(), False))
+        return is_known
+
+    def _batch(self, kind: str, rows: pa.RecordBatch) -> Iterator[TableBatch]:
+        if not rows.num_rows:
+            return
+        if "pid" in rows.schema.names:
+            self._pids |= machine.distinct_pids(rows.column("pid"))
+        if kind == "graph_trace":
+            self._levels.add("graph")
+        elif kind == "kernel" and rows.column("graph_node_id").null_count < rows.num_rows:
+            self._levels.add("node")
+        yield TableBatch(kind, rows)
+
+    def _facts(self) -> SourceFacts:
+        report, session = self._report, self._report.session
+        has_window = session.start_ns is not None and session.stop_ns is not None
+        level = "graph" if "graph" in self._levels else next(iter(self._levels), None)
+        return SourceFacts(
+            kind=NsysReportReader.kind,
+            tool=f"nsys {session.version_text}" if session.version_text else "nsys",
+            is_complete=report.is_complete,
+            notes=tuple(report.notes),
+            capture_start_ns=0 if has_window else None,
+            capture_end_ns=(session.stop_ns or 0) - (session.start_ns or 0) if has_window else None,
+            clock_offset_ns=session.start_times.utc_ns,
+            graph_trace_level=session.graph_trace_level or level,
+        )
+
+
+class _SmallTables:
+    """Tables of a report that are no events, as `doctor.formats.nsys_export` takes them."""
+
+    def __init__(self, report: NsysReport) -> None:
+        self.damage: list[str] = []
+        self._rows: Mapping[str, tuple[Row, ...]] = {
+            "ThreadNames": report.thread_names,
+            "TARGET_INFO_GPU": report.target.gpus,
+            "TARGET_INFO_CUDA_DEVICE": report.target.cuda_devices,
+            "TARGET_INFO_CUDA_CONTEXT_INFO": report.target.contexts,
+            "TARGET_INFO_CUDA_STREAM": report.target.streams,
+        }
+
+    def has(self, table: str) -> bool:
+        """Tell whether the report has such rows."""
+        return bool(self._rows.get(table))
+
+    def batches(self, table: ExportTable, only: Only | None = None) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - protocol
+        """Yield the rows of one table at once: they are few."""
+        rows = self._rows.get(table.name)
+        if not rows:
+            return
+        arrays = [pa.array([row.get(name) for row in rows], pa.int64()) for name in table.integers]
+        arrays += [pa.array([row.get(name) for row in rows], pa.string()) for name in table.texts]
+        yield pa.record_batch(arrays, names=list(table.columns))
+
+
+class _OneTable:
+    """A batch of NVTX events that is already filtered."""
+
+    def __init__(self, rows: pa.RecordBatch) -> None:
+        self.damage: list[str] = []
+        self._rows = rows
+
+    def has(self, table: str) -> bool:
+        """Only NVTX events are here."""
+        return table == NVTX_TABLE
+
+    def batches(self, table: ExportTable, only: Only | None = None) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - protocol
+        """Yield the batch."""
+        yield self._rows.select(list(table.columns))
+
+
+def _decode(text: bytes) -> str:
+    return text.decode("utf-8", "replace")

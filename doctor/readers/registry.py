@@ -1,0 +1,120 @@
+"""Tells the format of evidence by its content and reads it.
+
+A new reader is one line in `_FORMATS`. Readers are imported when their turn comes, so that a command that reads nothing
+stays quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import cast
+
+from doctor.case.batch import SourceFacts, TableBatch
+from doctor.errors import EvidenceError, UnknownEvidenceError
+from doctor.readers.evidence_file import EvidenceFile, open_evidence
+from doctor.readers.foreign_files import what_it_is
+from doctor.readers.protocol import Progress, Reader, no_progress
+
+NATIVE = "native"
+
+
+@dataclass(frozen=True)
+class _Format:
+    """One reader.
+
+    Attributes:
+        module: under `doctor.readers`.
+        reader: its class.
+        needs_random_access: the reader is given an unpacked copy of a compressed file; otherwise it unpacks as it
+            reads.
+        is_folder: the evidence is a folder.
+    """
+
+    module: str
+    reader: str
+    needs_random_access: bool
+    is_folder: bool = False
+
+    def load(self) -> Reader:
+        module = import_module(f"doctor.readers.{self.module}")
+        return cast("Reader", getattr(module, self.reader)())
+
+
+_FORMATS = (
+    _Format("nsys_sqlite", "NsysSqliteReader", needs_random_access=True),
+    _Format("torch_trace", "TorchTraceReader", needs_random_access=False),
+    _Format("nsys_columnar", "NsysColumnarReader", needs_random_access=False, is_folder=True),
+)
+
+
+def knows(path: Path) -> bool:
+    """Tell whether some reader reads the file or folder."""
+    try:
+        reader_for(path)
+    except EvidenceError:
+        return False
+    return True
+
+
+def reader_for(path: Path) -> Reader:
+    """The reader of a file or folder, told by content.
+
+    Raises:
+        UnknownEvidenceError: no reader knows it; the message says what it is and what to do.
+        EvidenceError: it is missing, empty or unreadable.
+    """
+    return _find(path)[1]
+
+
+def read(path: Path, reader: str = NATIVE, progress: Progress = no_progress) -> Iterator[TableBatch | SourceFacts]:
+    """Read one evidence file or folder.
+
+    Args:
+        path: plain or compressed.
+        reader: `native`, or `nsys` to have reports exported by an installed Nsight Systems.
+        progress: called as bytes are consumed.
+
+    Raises:
+        EvidenceError: the evidence is unusable; the message says why and what to do.
+    """
+    known, found = _find(path)
+    if not known.needs_random_access:
+        yield from found.read(path, progress)
+        return
+    with open_evidence(path).unpacked() as plain:
+        try:
+            yield from found.read(plain, progress)
+        except EvidenceError as error:  # the user never saw the copy's name
+            raise type(error)(error.message.replace(str(plain), str(path))) from error
+
+
+def _find(path: Path) -> tuple[_Format, Reader]:
+    if path.is_dir():
+        for known in _FORMATS:
+            if known.is_folder and (reader := known.load()).recognises(path, b""):
+                return known, reader
+        raise UnknownEvidenceError(f"{path} is a folder that is no export of Nsight Systems: name the evidence in it")
+    file = open_evidence(path)
+    head = file.head()
+    for known in _FORMATS:
+        if known.is_folder:
+            continue
+        reader = known.load()
+        if _recognises(known, reader, file, head):
+            return known, reader
+    raise UnknownEvidenceError(f"{path} {what_it_is(file, head)}")
+
+
+def _recognises(known: _Format, reader: Reader, file: EvidenceFile, head: bytes) -> bool:
+    if reader.recognises(file.path, head):
+        return True
+    if file.compression == "none" or not (known.needs_random_access and head.startswith(_SQLITE)):
+        return False
+    with file.unpacked() as plain:  # its first bytes do not settle it
+        return reader.recognises(plain, head)
+
+
+_SQLITE = b"SQLite format 3\x00"
