@@ -44,6 +44,7 @@ class _Format:
 
 
 _FORMATS = (
+    _Format("nsys_report", "NsysReportReader", needs_random_access=True),
     _Format("nsys_sqlite", "NsysSqliteReader", needs_random_access=True),
     _Format("torch_trace", "TorchTraceReader", needs_random_access=False),
     _Format("nsys_columnar", "NsysColumnarReader", needs_random_access=False, is_folder=True),
