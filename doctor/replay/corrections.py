@@ -6,8 +6,8 @@ accidental. Both change what a cure wins. Three ways, best first:
 - The user measured the same work without the profiler: all plain host times are scaled by one factor until the replay
   takes as long.
 - nsys counts every call it sees, also those that it does not store, so jumps of the correlation id tell its work in
-  each stretch; and `cuKernelGetName`, a call that does next to nothing, tells the host's speed at that moment. Fitted on
-  one H200 host: 0.54 us per id where that probe takes 0.105 us.
+  each stretch; and `cuKernelGetName`, a call that does next to nothing, tells the host's speed at that moment. Fitted
+  on one H200 host: 0.54 us per id where that probe takes 0.105 us.
 - Otherwise plain host times are scaled by 0.6, the middle of what measured pairs gave (0.33 to 1.1).
 
 Every way gives two timelines between which the truth should lie; the ends differ in how fast the host is.

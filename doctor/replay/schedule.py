@@ -1,10 +1,10 @@
 """Max-plus replay: when does the last operation end?
 
 The run is cut into pieces: consecutive operations of one stream that were launched between the same two waits, cut
-further behind each operation that somebody awaits and before each one that awaits another stream. Inside a piece everything is
-known up to two unknowns, when its thread resumed (h) and when its stream had ended before (e); its end is
-`max(e + S, h + X)` with two numbers that numpy computes for all pieces at once. What is left is one short pass over
-pieces and waits in recorded order, which is a topological order. Linear in calls and operations.
+further behind each operation that somebody awaits and before each one that awaits another stream. Inside a piece
+everything is known up to two unknowns, when its thread resumed (h) and when its stream had ended before (e); its end
+is `max(e + S, h + X)` with two numbers that numpy computes for all pieces at once. What is left is one short pass
+over pieces and waits in recorded order, which is a topological order. Linear in calls and operations.
 Source: max-plus algebra, Baccelli, Cohen, Olsder and Quadrat, "Synchronization and Linearity", 1992.
 """
 

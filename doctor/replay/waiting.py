@@ -1,8 +1,8 @@
 """Finds the calls that wait for the device, and what they wait for.
 
 A sync, copy or allocation waits when work that was pending before it ended while it ran, or up to 3 us after it
-returned (clocks of host and device differ by that much). What it waits for is the last operation of each such stream. A sync
-that found everything done is kept as a wait too: with a faster host it would have something to wait for.
+returned (clocks of host and device differ by that much). What it waits for is the last operation of each such stream.
+A sync that found everything done is kept as a wait too: with a faster host it would have something to wait for.
 """
 
 from __future__ import annotations
