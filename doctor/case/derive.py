@@ -1,0 +1,85 @@
+"""Runs the SQL files of `views/` in order: everything that rules and replay read beyond the raw tables.
+
+The files create tables, not views: each is read many times, by rules and by every replay. A case may be derived
+again, with another window.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib import resources
+
+import duckdb
+
+from doctor.errors import CaseError, UsageError
+
+_CREATED = re.compile(r'^CREATE TABLE (?:IF NOT EXISTS )?"?(\w+)"?', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class WindowChoice:
+    """A window that the user asked for in place of the steady one.
+
+    Attributes:
+        span_ns: start and end on the recording's clock.
+        range_name: annotation; the window is from the first such range to the end of the last.
+    """
+
+    span_ns: tuple[int, int] | None = None
+    range_name: str | None = None
+
+
+def derive(connection: duckdb.DuckDBPyConnection, choice: WindowChoice | None = None) -> None:
+    """Create the derived tables of a case, replacing those of an earlier call.
+
+    Raises:
+        UsageError: the window asked for is empty, or no range of that name was recorded.
+        CaseError: the case was opened read-only.
+    """
+    scripts = [script.read_text(encoding="utf-8") for script in _scripts()]
+    try:
+        for table in dict.fromkeys(_CREATED.findall("\n".join(scripts))):
+            connection.execute(f'DROP TABLE IF EXISTS "{table}"')
+    except duckdb.Error as error:
+        raise CaseError(f"the case cannot be derived: {str(error).splitlines()[0]}") from error
+    connection.execute("CREATE TABLE window_request (start_ns BIGINT, end_ns BIGINT, chosen_by TEXT)")
+    if choice is not None:
+        _request_window(connection, choice)
+    for script in scripts:
+        connection.execute(script)
+
+
+def derived_tables() -> tuple[str, ...]:
+    """Names of the tables that `derive` leaves behind, in order of creation."""
+    names: list[str] = []
+    for script in _scripts():
+        names += _CREATED.findall(script.read_text(encoding="utf-8"))
+    return tuple(name for name in names if not name.startswith("_"))
+
+
+def _scripts() -> list[resources.abc.Traversable]:
+    folder = resources.files("doctor.case").joinpath("views")
+    return sorted((entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda entry: entry.name)
+
+
+def _request_window(connection: duckdb.DuckDBPyConnection, choice: WindowChoice) -> None:
+    if choice.span_ns is not None:
+        start_ns, end_ns = choice.span_ns
+        if end_ns <= start_ns:
+            raise UsageError(f"the window {start_ns}:{end_ns} is empty: give START:END in ns on the recording's clock")
+        connection.execute("INSERT INTO window_request VALUES (?, ?, '--window')", [start_ns, end_ns])
+    elif choice.range_name is not None:
+        [(start_ns, end_ns)] = connection.execute(_RANGE_SPAN, {"name": choice.range_name}).fetchall()
+        if start_ns is None:
+            raise UsageError(f"no range named '{choice.range_name}' was recorded: see `doctor sql` on a saved case")
+        connection.execute(
+            "INSERT INTO window_request VALUES (?, ?, ?)", [start_ns, end_ns, f"--range {choice.range_name}"]
+        )
+
+
+_RANGE_SPAN = """
+SELECT min(start_ns), max(end_ns)
+FROM nvtx_range JOIN text ON text_id = name_id
+WHERE text = $name AND end_ns IS NOT NULL
+"""

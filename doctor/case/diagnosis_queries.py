@@ -1,0 +1,205 @@
+"""Typed reads for the diagnosis: evidence files, window, vitals and bounded data for display."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+TIMELINE_BINS = 120
+TOP_KERNELS = 15
+
+
+@dataclass(frozen=True)
+class SourceRow:
+    """One evidence file."""
+
+    path: str
+    kind: str
+    tool: str | None
+    is_complete: bool
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class WindowRow:
+    """The steady window; `chosen_by` says how it and its steps were told."""
+
+    start_ns: int
+    end_ns: int
+    chosen_by: str
+    step_count: int
+
+
+@dataclass(frozen=True)
+class VitalsRow:
+    """Figures of the window; shares are means over devices, None where nothing tells."""
+
+    gpu_busy: float | None
+    exposed_communication: float | None
+    exposed_copy: float | None
+    launches_per_step: float | None
+    kernel_median_us: float | None
+    syncs_per_step: float | None
+
+
+@dataclass(frozen=True)
+class KernelTotal:
+    """One distinct kernel name in the window."""
+
+    name: str
+    family: str
+    count: int
+    total_ns: int
+    median_ns: float
+
+
+@dataclass(frozen=True)
+class BinShares:
+    """One bin of the coarse time-line of the busiest device; shares are 0 to 1."""
+
+    start_ns: int
+    compute_share: float
+    communication_share: float
+    copy_share: float
+
+
+def rows_in(connection: duckdb.DuckDBPyConnection, table: str) -> bool:
+    """Tell whether a table exists and holds a row."""
+    known = connection.execute("SELECT count(*) FROM duckdb_tables() WHERE table_name = ?", [table]).fetchall()
+    if known == [(0,)]:
+        return False
+    return bool(connection.execute(f'SELECT 1 FROM "{table}" LIMIT 1').fetchall())
+
+
+def sources(connection: duckdb.DuckDBPyConnection) -> tuple[SourceRow, ...]:
+    """Every evidence file of the case, in order of reading."""
+    rows = connection.execute("SELECT path, kind, tool, is_complete, notes FROM source ORDER BY source_id").fetchall()
+    return tuple(
+        SourceRow(path, kind, tool, is_complete, tuple(json.loads(notes or "[]")))
+        for path, kind, tool, is_complete, notes in rows
+    )
+
+
+def window(connection: duckdb.DuckDBPyConnection) -> WindowRow | None:
+    """The steady window, None where the case holds no device work."""
+    rows = connection.execute(_WINDOW).fetchall()
+    return WindowRow(*rows[0]) if rows else None
+
+
+def vitals(connection: duckdb.DuckDBPyConnection) -> VitalsRow:
+    """Busy and exposed shares and figures a step."""
+    [row] = connection.execute(_VITALS).fetchall()
+    return VitalsRow(*row)
+
+
+def top_kernels(connection: duckdb.DuckDBPyConnection) -> tuple[KernelTotal, ...]:
+    """Kernel names by total time in the window, longest first."""
+    return tuple(KernelTotal(*row) for row in connection.execute(_TOP_KERNELS, {"most": TOP_KERNELS}).fetchall())
+
+
+def kernel_time(connection: duckdb.DuckDBPyConnection) -> int:
+    """Time of all kernels in the window, added up over devices, in ns."""
+    [(total_ns,)] = connection.execute(_KERNEL_TIME).fetchall()
+    return int(total_ns)
+
+
+def timeline(connection: duckdb.DuckDBPyConnection) -> tuple[BinShares, ...]:
+    """Shares of each bin of the window in which the busiest device computed, communicated or copied."""
+    return tuple(BinShares(*row) for row in connection.execute(_TIMELINE, {"bins": TIMELINE_BINS}).fetchall())
+
+
+def select(connection: duckdb.DuckDBPyConnection, sql: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """Rows of a rule's SELECT.
+
+    Raises:
+        duckdb.Error: the SELECT is wrong.
+    """
+    return connection.execute(sql, values).fetchall()
+
+
+_WINDOW = """
+SELECT from_ns, until_ns,
+    concat_ws('; ', steady_window.chosen_by, CASE WHEN step_count > 0 THEN 'steps by ' || step_chosen_by END),
+    step_count
+FROM steady_window, (SELECT count(*) AS step_count, any_value(chosen_by) AS step_chosen_by FROM step)
+"""
+
+_VITALS = """
+WITH share AS (
+    SELECT avg(busy_ns / (until_ns - from_ns)) AS busy, avg(exposed_communication_ns / (until_ns - from_ns)) AS
+    communication,
+        avg(exposed_copy_ns / (until_ns - from_ns)) AS copy
+    FROM device_busy, steady_window
+),
+per_step AS (
+    SELECT count(*) FILTER (call_class IN ('launch', 'graph')) / nullif(count(DISTINCT step_id), 0) AS launches,
+        count(*) FILTER (call_class = 'sync') / nullif(count(DISTINCT step_id), 0) AS syncs
+    FROM thread_call WHERE step_kind = 'usual'
+),
+kernels AS (
+    SELECT median(end_ns - start_ns) / 1e3 AS kernel_median_us
+    FROM device_op, steady_window WHERE kind = 'kernel' AND start_ns >= from_ns AND start_ns < until_ns
+)
+SELECT busy, communication, copy, launches, kernel_median_us, syncs FROM share, per_step, kernels
+"""
+
+_TOP_KERNELS = """
+SELECT coalesce(text.text, '(unnamed)'), family, count(*), sum(end_ns - start_ns)::BIGINT, median(end_ns - start_ns)
+FROM device_op JOIN steady_window ON start_ns >= from_ns AND start_ns < until_ns LEFT JOIN text ON text_id = name_id
+WHERE kind = 'kernel'
+GROUP BY ALL
+ORDER BY 4 DESC, 1
+LIMIT $most
+"""
+
+_KERNEL_TIME = """
+SELECT coalesce(sum(end_ns - start_ns), 0)::BIGINT
+FROM device_op JOIN steady_window ON start_ns >= from_ns AND start_ns < until_ns WHERE kind = 'kernel'
+"""
+
+_TIMELINE = """
+WITH shown AS (
+    SELECT source_id, device_id FROM device_busy ORDER BY busy_ns DESC, source_id, device_id LIMIT 1
+),
+op AS (
+    SELECT greatest(start_ns, from_ns) AS start_ns, least(end_ns, until_ns) AS end_ns,
+        CASE family WHEN 'collective' THEN 'communication' WHEN 'memcpy' THEN 'copy' WHEN 'memset' THEN 'copy'
+            ELSE 'compute' END AS what
+    FROM device_op JOIN shown USING (source_id, device_id), steady_window
+    WHERE end_ns > from_ns AND start_ns < until_ns
+),
+covered AS (
+    SELECT *, max(end_ns) OVER (PARTITION BY what ORDER BY start_ns, end_ns ROWS UNBOUNDED PRECEDING) AS until_now_ns,
+        greatest(0, end_ns - greatest(start_ns, coalesce(max(end_ns) OVER (PARTITION BY what
+            ORDER BY start_ns, end_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), start_ns))) AS fresh_ns
+    FROM op
+),
+summed AS (
+    SELECT what, start_ns, until_now_ns,
+        sum(fresh_ns) OVER (PARTITION BY what ORDER BY start_ns, end_ns ROWS UNBOUNDED PRECEDING) AS busy_ns
+    FROM covered
+),
+edge AS (
+    SELECT what, bin, from_ns + (until_ns - from_ns) * bin // $bins AS at_ns
+    FROM steady_window, (SELECT unnest(generate_series(0, $bins)) AS bin), (VALUES ('compute'), ('communication'),
+    ('copy')) AS kind(what)
+),
+reached AS (
+    SELECT edge.what, bin, at_ns, coalesce(busy_ns - greatest(0, until_now_ns - at_ns), 0) AS busy_ns
+    FROM edge ASOF LEFT JOIN summed ON edge.what = summed.what AND edge.at_ns > summed.start_ns
+),
+share AS (
+    SELECT what, bin, at_ns, (lead(busy_ns) OVER later - busy_ns) / nullif(lead(at_ns) OVER later - at_ns, 0) AS share
+    FROM reached WINDOW later AS (PARTITION BY what ORDER BY bin)
+)
+SELECT at_ns, coalesce(max(share) FILTER (what = 'compute'), 0), coalesce(max(share) FILTER (what = 'communication'),
+0),
+    coalesce(max(share) FILTER (what = 'copy'), 0)
+FROM share
+WHERE bin < $bins
+GROUP BY bin, at_ns
+ORDER BY bin
+"""

@@ -1,0 +1,168 @@
+"""Puts suspects in order by what their cure would win.
+
+The order (found on recordings with known causes): recordings that cannot be trusted first, then failures of memory
+or hardware, then time.
+Among time causes a specific one (a wait, a copy, an allocation) stands before dispatch where its win is at least a
+twentieth of the
+window and half the win of dispatch, because the profiler inflates dispatch most. Everything else goes by its win,
+opportunities last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from doctor.diagnosis.outcome import Gain, RankedFinding, RuledOut
+from doctor.replay.win import Replay, Win
+from doctor.rule import Finding, Rule, Severity, Stage
+from doctor.units import format_share, format_speedup
+
+SPECIFIC_LEAST_SHARE = 0.05
+SPECIFIC_LEAST_OF_DISPATCH = 0.5
+WORTH_NAMING_SHARE = 0.02
+THEN_COUNT = 3
+"""Findings after the first that are replayed on top of it."""
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A finding with its replayed win; None for findings that state a severity or bytes of their own."""
+
+    rule: Rule
+    finding: Finding
+    win: Win | None
+
+    @property
+    def share(self) -> float:
+        """Share of the window that the cure would free on the corrected time-line; 0 without a cure."""
+        return 0.0 if self.win is None else self.win.share_expected
+
+    @property
+    def severity(self) -> Severity:
+        """The rule's own severity, or that of the bound's share of the window, under the finding's cap."""
+        if self.win is None:
+            return self.finding.severity or Severity.INFO
+        bound_share = 1.0 - 1.0 / self.win.speedup_bound
+        return min(Severity.of_share(max(self.win.share_of_window, bound_share)), self.finding.max_severity)
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Findings in order, and those whose cure would win next to nothing."""
+
+    findings: tuple[RankedFinding, ...]
+    ruled_out: tuple[RuledOut, ...]
+
+
+def rank(suspects: Iterable[Suspect], replay: Replay | None) -> Ranked:
+    """Order the suspects; a group's followers stand behind its principal, and fall with it."""
+    everybody = list(suspects)
+    followers = [suspect for suspect in everybody if suspect.rule.about.group_rank > 0]
+    principals = [suspect for suspect in everybody if suspect.rule.about.group_rank == 0]
+    guilty = [suspect for suspect in principals if _is_worth_naming(suspect)]
+    acquitted = [suspect for suspect in principals if not _is_worth_naming(suspect)]
+    dispatch_share = max((one.share for one in guilty if one.rule.about.stage is Stage.GENERAL), default=0.0)
+    ordered = sorted(guilty, key=lambda one: _place(one, dispatch_share))
+    findings: list[RankedFinding] = []
+    for position, suspect in enumerate(ordered):
+        then = _after_first(ordered, position, replay)
+        findings.append(_ranked(suspect, replay, then))
+        findings += [
+            _follower(follower, suspect)
+            for follower in sorted(followers, key=lambda one: one.rule.about.group_rank)
+            if suspect.rule.about.group and follower.rule.about.group == suspect.rule.about.group
+        ]
+    groups = {suspect.rule.about.group for suspect in guilty}
+    lone = [follower for follower in followers if follower.rule.about.group not in groups]
+    return Ranked(tuple(findings), tuple(_acquittal(one) for one in (*acquitted, *lone)))
+
+
+def _is_worth_naming(suspect: Suspect) -> bool:
+    return suspect.win is None or max(suspect.share, suspect.win.share_of_window) >= WORTH_NAMING_SHARE
+
+
+def _place(suspect: Suspect, dispatch_share: float) -> tuple[int, float, str]:
+    stage = suspect.rule.about.stage
+    is_grave = suspect.win is None and suspect.severity >= Severity.HIGH
+    if is_grave:
+        return (list(Stage).index(stage) - 10, -float(suspect.severity), suspect.rule.about.id)
+    if suspect.win is None:
+        return (10, -float(suspect.severity), suspect.rule.about.id)
+    if stage is Stage.OPPORTUNITY:
+        return (3, -suspect.share, suspect.rule.about.id)
+    least = max(SPECIFIC_LEAST_SHARE, SPECIFIC_LEAST_OF_DISPATCH * dispatch_share)
+    is_one_off = suspect.finding.max_severity <= Severity.LOW
+    if stage is Stage.SPECIFIC and suspect.share >= least and not is_one_off:
+        return (0, -suspect.share, suspect.rule.about.id)
+    return (2 if is_one_off else 1, -suspect.share, suspect.rule.about.id)
+
+
+def _after_first(ordered: Sequence[Suspect], position: int, replay: Replay | None) -> float | None:
+    first, suspect = ordered[0], ordered[position]
+    if replay is None or not replay.quality.is_trusted or not 0 < position <= THEN_COUNT:
+        return None
+    if first.finding.cure is None or suspect.finding.cure is None:
+        return None
+    return replay.win(suspect.finding.cure, on_top_of=(first.finding.cure,)).speedup_expected
+
+
+def _gain(suspect: Suspect, replay: Replay | None) -> Gain | None:
+    win = suspect.win
+    if win is None:
+        return Gain(bytes=suspect.finding.bytes) if suspect.finding.bytes is not None else None
+    if replay is None or not replay.quality.is_trusted:
+        return Gain()
+    return Gain(
+        seconds=win.seconds_recorded,
+        speedup_bound=win.speedup_bound,
+        speedup_expected=win.speedup_expected,
+        speedup_low=win.speedup_low,
+        speedup_high=win.speedup_high,
+    )
+
+
+def _title(rule: Rule, finding: Finding) -> str:
+    return f"{rule.about.title}: {finding.label}" if finding.label else rule.about.title
+
+
+def _ranked(suspect: Suspect, replay: Replay | None, then: float | None) -> RankedFinding:
+    rule, finding = suspect.rule, suspect.finding
+    return RankedFinding(
+        rule=rule.about.id,
+        title=_title(rule, finding),
+        summary=finding.summary,
+        severity=suspect.severity,
+        confidence=finding.confidence,
+        gain=_gain(suspect, replay),
+        same_cause_as=None,
+        evidence=finding.evidence,
+        fixes=finding.fixes or rule.fixes,
+        verify=rule.verify,
+        after_first_speedup=then,
+    )
+
+
+def _follower(follower: Suspect, principal: Suspect) -> RankedFinding:
+    rule, finding = follower.rule, follower.finding
+    return RankedFinding(
+        rule=rule.about.id,
+        title=_title(rule, finding),
+        summary=finding.summary,
+        severity=principal.severity,
+        confidence=finding.confidence,
+        gain=None,
+        same_cause_as=principal.rule.about.id,
+        evidence=finding.evidence,
+        fixes=finding.fixes or rule.fixes,
+        verify=rule.verify,
+    )
+
+
+def _acquittal(suspect: Suspect) -> RuledOut:
+    finding, win = suspect.finding, suspect.win
+    words = finding.cleared or finding.summary
+    if win is None:
+        return RuledOut(suspect.rule.about.id, words)
+    worth = f"curing it would win {format_share(suspect.share)} of the window ({format_speedup(win.speedup_expected)})"
+    return RuledOut(suspect.rule.about.id, f"{words}; {worth}")

@@ -1,0 +1,163 @@
+"""Runs the rules over one case: evidence to verdicts, verdicts to a ranked diagnosis."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import duckdb
+
+from doctor.case import diagnosis_queries as queries
+from doctor.case.derive import WindowChoice, derive
+from doctor.diagnosis.options import DiagnosisOptions
+from doctor.diagnosis.outcome import (
+    Diagnosis,
+    Display,
+    EvidenceFile,
+    KernelRow,
+    NotRun,
+    ReplayQuality,
+    RuledOut,
+    TimelineBin,
+    Window,
+)
+from doctor.diagnosis.ranking import Suspect, rank
+from doctor.errors import CatalogueError, UsageError
+from doctor.replay.win import Replay
+from doctor.rule import Cleared, Finding, Rule
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """What the rules said, before anything is ranked."""
+
+    suspects: tuple[tuple[Rule, Finding], ...]
+    cleared: tuple[RuledOut, ...]
+    not_run: tuple[NotRun, ...]
+
+
+def diagnose_case(
+    connection: duckdb.DuckDBPyConnection, rules: tuple[Rule, ...], options: DiagnosisOptions
+) -> Diagnosis:
+    """Diagnose a loaded case.
+
+    Args:
+        connection: a case that may be written: derived tables are created in it.
+        rules: the catalogue.
+        options: window and choice of rules.
+
+    Raises:
+        UsageError: a rule of `select` or `ignore` does not exist, or the window asked for is empty.
+        CatalogueError: a rule's SELECT is wrong.
+    """
+    chosen = _chosen(rules, options)
+    derive(connection, WindowChoice(options.window, options.range_name))
+    judged = _judge_all(connection, chosen)
+    window = queries.window(connection)
+    replay = None if window is None else Replay(connection, window.start_ns, window.end_ns, options.unprofiled_seconds)
+    suspects = [Suspect(rule, finding, None) for rule, finding in judged.suspects if finding.cure is None]
+    if replay is not None:
+        suspects += [
+            Suspect(rule, finding, replay.win(finding.cure))
+            for rule, finding in judged.suspects
+            if finding.cure is not None
+        ]
+    ranked = rank(suspects, replay)
+    return Diagnosis(
+        evidence=_evidence(connection),
+        window=None
+        if window is None
+        else Window(window.start_ns, window.end_ns, window.step_count or None, window.chosen_by),
+        vitals=_vitals(connection, window),
+        findings=ranked.findings,
+        ruled_out=(*ranked.ruled_out, *judged.cleared),
+        not_run=judged.not_run,
+        replay=None if replay is None else _quality(replay),
+        display=Display() if window is None else _display(connection),
+    )
+
+
+def _chosen(rules: tuple[Rule, ...], options: DiagnosisOptions) -> tuple[Rule, ...]:
+    known = {rule.about.id for rule in rules}
+    unknown = [name for name in (*options.select, *options.ignore) if name not in known]
+    if unknown:
+        raise UsageError(f"no rule is called {', '.join(unknown)}: see `doctor rules`")
+    return tuple(
+        rule
+        for rule in rules
+        if rule.about.id not in options.ignore and (not options.select or rule.about.id in options.select)
+    )
+
+
+def _judge_all(connection: duckdb.DuckDBPyConnection, rules: Iterable[Rule]) -> _Judged:
+    suspects: list[tuple[Rule, Finding]] = []
+    cleared: list[RuledOut] = []
+    not_run: list[NotRun] = []
+    for rule in rules:
+        if not all(queries.rows_in(connection, table) for table in rule.about.reads):
+            not_run.append(NotRun(rule.about.id, rule.about.needs))
+            continue
+        for verdict in _verdicts(connection, rule):
+            if isinstance(verdict, Finding):
+                suspects.append((rule, verdict))
+            else:
+                cleared.append(RuledOut(rule.about.id, verdict.because))
+    return _Judged(tuple(suspects), tuple(cleared), tuple(not_run))
+
+
+def _verdicts(connection: duckdb.DuckDBPyConnection, rule: Rule) -> list[Finding | Cleared]:
+    values = {
+        name: threshold.value for name, threshold in rule.thresholds.items() if re.search(rf"\${name}\b", rule.sql)
+    }
+    try:
+        rows = queries.select(connection, rule.sql, values)
+        verdicts = [rule.judge(rule.row(*row)) for row in rows]
+    except (duckdb.Error, TypeError, ValueError, ArithmeticError) as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise CatalogueError(f"the rule {rule.about.id} is wrong: {first}") from error
+    return [verdict for verdict in verdicts if verdict is not None]
+
+
+def _evidence(connection: duckdb.DuckDBPyConnection) -> tuple[EvidenceFile, ...]:
+    return tuple(
+        EvidenceFile(source.path, source.kind, source.tool, source.is_complete, source.notes)
+        for source in queries.sources(connection)
+    )
+
+
+def _vitals(connection: duckdb.DuckDBPyConnection, window: queries.WindowRow | None) -> dict[str, float | None]:
+    if window is None:
+        return {}
+    row = queries.vitals(connection)
+    return {name: getattr(row, name) for name in row.__dataclass_fields__}
+
+
+def _quality(replay: Replay) -> ReplayQuality:
+    quality = replay.quality
+    return ReplayQuality(
+        quality.is_trusted,
+        quality.identity_error,
+        quality.class_median_error,
+        quality.host_speed_factor,
+        quality.profiler_share,
+        quality.correction,
+        quality.notes,
+    )
+
+
+def _display(connection: duckdb.DuckDBPyConnection) -> Display:
+    kernels = queries.top_kernels(connection)
+    busy_ns = queries.kernel_time(connection)
+    return Display(
+        timeline=tuple(
+            TimelineBin(cell.start_ns, cell.compute_share, cell.communication_share, cell.copy_share)
+            for cell in queries.timeline(connection)
+        ),
+        kernels=tuple(
+            KernelRow(
+                row.name, row.family, row.count, row.total_ns, round(row.median_ns), row.total_ns / max(busy_ns, 1)
+            )
+            for row in kernels
+        ),
+    )

@@ -1,0 +1,1 @@
+"""The GPU waits for the host: launches, pauses, waits, allocations, code loading."""

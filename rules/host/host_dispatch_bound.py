@@ -1,0 +1,217 @@
+"""The GPU waits for launches: the host takes longer to launch a kernel than the kernel takes to run.
+
+What happens: every kernel is launched by a call on the host. Eager PyTorch spends 5 to 30 us of Python, dispatcher
+and driver on each one; a decode step of a small batch needs a thousand kernels of 2 to 5 us. The stream runs empty
+after every kernel and the device idles until the next launch arrives. More FLOP/s or bandwidth change nothing.
+
+How it is detected: a gap on the device counts as caused by dispatch when the operation that ends it started within 10
+us of the return of its launch call, so that nothing stood in the queue. The gain is not the sum of those gaps, which
+would promise ten times too much: the run is replayed with launches of 1.5 us and no ordinary silence between calls,
+and only in steps that come back at least three times. A prefill that happens once is not what a serving process
+spends its life in; it is reported as low at most.
+
+When it is not this: one long silence a step is `step-gap-scheduler`; waits for the device are `sync-in-step`;
+cudaMalloc between launches is `alloc-in-hot-loop`; code loading is `lazy-module-load`; the same work cut into pieces
+is `micro-batch-too-small`. A recording distorts this rule most of all: the profiler adds 3 to 7 us to every launch,
+which the expected gain takes out again.
+"""
+
+from typing import NamedTuple
+
+from doctor.rule import (
+    About,
+    Act,
+    Cure,
+    CureStep,
+    Evidence,
+    Finding,
+    Fix,
+    Rule,
+    Severity,
+    Stage,
+    Target,
+    Threshold,
+    Verdict,
+)
+
+ABOUT = About(
+    id="host-dispatch-bound",
+    title="The GPU waits for kernel launches",
+    stage=Stage.GENERAL,
+    reads=("device_op", "thread_call"),
+    needs=("nsys-report", "nsys-sqlite", "kineto"),
+    group="launch",
+    group_rank=0,
+)
+
+THRESHOLDS = {
+    "empty_queue_ns": Threshold(
+        10_000,
+        "ns from the return of a launch to the start of its work",
+        source="own H200 recordings: 91 % of launches lie within 5 us, 7 % above 20 us, 0.6 % between",
+    ),
+    "min_idle_share": Threshold(0.02, "share of the window", source="below this nothing can be won"),
+    "min_steps": Threshold(3, "steps", source="a cause seen once or twice is not what the run is made of"),
+    "launch_ns": Threshold(
+        1_500, "ns a launch", source="launch cost of a captured graph's node and of a lean C++ loop, order of magnitude"
+    ),
+}
+
+SQL = """
+WITH empty_queue AS (
+    SELECT sum(gap.end_ns - gap.start_ns) AS idle_ns, count(*) AS gap_count,
+        arg_max(gap.start_ns, gap.end_ns - gap.start_ns) AS longest_start_ns, arg_max(gap.end_ns, gap.end_ns -
+        gap.start_ns) AS longest_end_ns
+    FROM device_gap AS gap
+    JOIN launch ON launch.device_op_id = gap.next_device_op_id
+    JOIN device_op AS op ON op.device_op_id = gap.next_device_op_id
+    JOIN host_call AS call ON call.host_call_id = launch.host_call_id
+    WHERE op.start_ns - call.end_ns < $empty_queue_ns AND call.call_class IN ('launch', 'memset', 'copy')
+),
+step_work AS (
+    SELECT count(*) FILTER (call_class = 'launch') AS launch_count, count(DISTINCT step_id) AS step_count
+    FROM thread_call WHERE step_kind = 'usual'
+),
+kernel_work AS (
+    SELECT median(end_ns - start_ns) AS kernel_median_ns, count(*) AS kernel_count
+    FROM device_op, steady_window WHERE kind = 'kernel' AND start_ns >= from_ns AND start_ns < until_ns
+),
+pace AS (
+    SELECT median(usual_interval_ns) AS launch_interval_ns FROM launch_pace JOIN launching_thread USING (source_id,
+    pid, tid) WHERE is_main
+),
+devices AS (
+    SELECT count(*) AS device_count, sum(busy_ns) AS busy_ns FROM device_busy
+)
+SELECT until_ns - from_ns AS window_ns, devices.device_count, devices.busy_ns, empty_queue.idle_ns,
+empty_queue.gap_count,
+    longest_start_ns, longest_end_ns, launch_count, step_count, kernel_median_ns, kernel_count, launch_interval_ns
+FROM steady_window, devices, empty_queue, step_work, kernel_work, pace
+"""
+
+
+class Dispatch(NamedTuple):
+    """Launches and the idle time in front of them, over the window."""
+
+    window_ns: int
+    device_count: int
+    busy_ns: int
+    idle_ns: int | None
+    gap_count: int
+    longest_start_ns: int | None
+    longest_end_ns: int | None
+    launch_count: int
+    step_count: int
+    kernel_median_ns: float | None
+    kernel_count: int
+    launch_interval_ns: float | None
+
+
+def cure(*, recurring: bool) -> Cure:
+    """Launches of 1.5 us, no ordinary silence, no housekeeping calls; in usual steps only where `recurring`."""
+    where = "call.step_kind = 'usual'" if recurring else "true"
+    outside_loads = (
+        "NOT EXISTS (SELECT 1 FROM code_load AS load WHERE load.source_id = call.source_id AND load.pid = call.pid"
+        " AND load.tid = call.tid AND load.interval_id = call.interval_id)"
+    )
+    calls = f"SELECT host_call_id FROM thread_call AS call WHERE {where}"
+    return Cure(
+        steps=(
+            CureStep(
+                Target.HOST_CALL,
+                Act.SET_DURATION_NS,
+                f"{calls} AND call_class = 'launch'",
+                value=THRESHOLDS["launch_ns"].value,
+            ),
+            CureStep(
+                Target.HOST_CALL,
+                Act.REMOVE,
+                f"{calls} AND call_class IN ('other', 'event', 'memset', 'module') AND {outside_loads}",
+            ),
+            CureStep(
+                Target.SILENCE,
+                Act.SET_DURATION_NS,
+                f"SELECT host_call_id FROM thread_call AS call JOIN launch_pace USING (source_id, pid, tid)"
+                f" WHERE {where} AND silence_ns <= pause_ns AND {outside_loads}",
+                value=0,
+            ),
+        ),
+        spread=1.3,
+    )
+
+
+def judge(row: Dispatch) -> Verdict:
+    """Idle time behind an empty queue makes the suspicion; the replay says what it is worth."""
+    idle_share = (row.idle_ns or 0) / (row.window_ns * row.device_count)
+    if idle_share < THRESHOLDS["min_idle_share"].value or row.longest_start_ns is None:
+        return None
+    recurring = row.step_count >= THRESHOLDS["min_steps"].value
+    per_step = (
+        f"{row.launch_count / row.step_count:,.0f} launches a step" if recurring else f"{row.kernel_count:,} kernels"
+    )
+    return Finding(
+        summary=f"the device ran out of work {row.gap_count:,} times and stood idle for {idle_share:.0%} of the window"
+        f" until the next launch came ({per_step}, median kernel {(row.kernel_median_ns or 0) / 1e3:.1f} us)",
+        evidence=(
+            Evidence("idle with an empty queue", idle_share, "share of window"),
+            Evidence(
+                "launches per step", row.launch_count / row.step_count if recurring else row.launch_count, "launches"
+            ),
+            Evidence("median kernel", (row.kernel_median_ns or 0) / 1e3, "us"),
+            Evidence("usual time from launch to launch", (row.launch_interval_ns or 0) / 1e3, "us"),
+            Evidence("device busy", row.busy_ns / (row.window_ns * row.device_count), "share of window"),
+        ),
+        cure=cure(recurring=recurring),
+        confidence=0.9 if recurring else 0.6,
+        cleared=f"the queue ran empty {row.gap_count:,} times, but in the steps that come back the launches keep ahead"
+        " of the device",
+        max_severity=Severity.CRITICAL if recurring else Severity.LOW,
+    )
+
+
+FIXES = (
+    Fix(
+        "pytorch",
+        'torch.cuda.CUDAGraph around the decode step, or torch.compile(model, mode="reduce-overhead")',
+        "one graph launch replaces every kernel launch of the step",
+        source="https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs",
+    ),
+    Fix(
+        "vllm",
+        "drop --enforce-eager; keep the decode batch within --cuda-graph-sizes",
+        "decode steps replay captured graphs",
+        source="https://docs.vllm.ai/en/latest/design/cuda_graphs.html",
+    ),
+    Fix(
+        "sglang",
+        "drop --disable-cuda-graph; --cuda-graph-max-bs at least the running batch",
+        "decode batches replay captured graphs",
+        source="https://docs.sglang.ai/advanced_features/server_arguments.html",
+    ),
+    Fix(
+        "tensorrt-llm",
+        "cuda_graph_config: {enable_padding: true, max_batch_size: N}",
+        "decode batches replay captured graphs",
+        source="https://nvidia.github.io/TensorRT-LLM/llm-api/reference.html",
+    ),
+    Fix(
+        "transformers",
+        'generate(..., cache_implementation="static") after'
+        ' model.forward = torch.compile(model.forward, mode="reduce-overhead")',
+        "a static cache keeps shapes fixed, so that the step can be captured",
+        source="https://huggingface.co/docs/transformers/llm_optims",
+    ),
+)
+
+RULE = Rule(
+    about=ABOUT,
+    thresholds=THRESHOLDS,
+    sql=SQL,
+    row=Dispatch,
+    judge=judge,
+    fixes=FIXES,
+    verify="record again: one graph launch a step instead of hundreds of kernel launches, idle with an empty queue
+    under 5 % of the window."
+    " To be sure beforehand: lower the SM clock by 30 %; a dispatch-bound step gets less than 10 % slower.",
+    doc=__doc__,
+)

@@ -1,0 +1,1 @@
+"""Kernels that do the right thing in a slow way."""

@@ -1,0 +1,1 @@
+"""Memory that is moved, missing or wasted."""

@@ -1,0 +1,1 @@
+"""What the recording can and cannot show."""

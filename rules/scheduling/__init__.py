@@ -1,0 +1,1 @@
+"""How work is cut into steps and batches."""
