@@ -46,7 +46,7 @@ def _body(finding: RankedFinding) -> str:
         f"{wording.clean(entry.name)}: {wording.evidence_value(entry)} {wording.place(entry.where)}".rstrip()
         for entry in finding.evidence
     )
-    verify = wording.clean(finding.verify)
+    verify = wording.sentence(finding.verify)
     return "\n".join([wording.message(finding), *evidence, *([f"Verify: {verify}"] if verify else [])])
 
 

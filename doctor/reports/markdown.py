@@ -32,13 +32,13 @@ def render(diagnosis: Diagnosis, presentation: Presentation) -> str:
 def _finding(diagnosis: Diagnosis, finding: RankedFinding, place: int) -> Iterator[str]:
     yield f"### {place}. {_text(finding.title)} ({finding.severity.label})"
     yield ""
-    yield from _paragraph(_text(finding.summary))
+    yield from _paragraph(_text(wording.sentence(finding.summary)))
     win = wording.gain_sentence(finding.gain)
     if win:
         yield from _paragraph(f"**To win:** {_text(win)}")
     yield from _fixes(finding)
     if finding.verify:
-        yield from _paragraph(f"**Verify:** {_text(finding.verify)}")
+        yield from _paragraph(f"**Verify:** {_text(wording.sentence(finding.verify))}")
     yield from _evidence(finding)
     same = ", ".join(_text(follower.title) for follower in wording.followers(diagnosis, finding))
     if same:

@@ -95,11 +95,11 @@ def _finding(diagnosis: Diagnosis, finding: RankedFinding, place: int) -> Render
     table = _two_columns()
     _add(table, "To win", [_win(finding)] if finding.gain is not None else [])
     _add(table, "Change", [_fixes(finding, has_reasons=place == 1)] if finding.fixes else [])
-    _add(table, "Verify", [Text(wording.clean(finding.verify))] if finding.verify else [])
+    _add(table, "Verify", [Text(wording.sentence(finding.verify))] if finding.verify else [])
     _add(table, "Evidence", [_evidence(finding)] if finding.evidence else [])
     _add(table, "Same cause", [_follower(follower) for follower in wording.followers(diagnosis, finding)])
     _add(table, "Read more", [Text(f"doctor explain {finding.rule}", style=_FAINT)])
-    summary = Padding(Text(wording.clean(finding.summary)), (0, 0, 0, _BODY_INDENT))
+    summary = Padding(Text(wording.sentence(finding.summary)), (0, 0, 0, _BODY_INDENT))
     return _indented(Group(_heading(finding, place), summary, table), above=1)
 
 

@@ -45,6 +45,14 @@ def clean(text: str) -> str:
     )
 
 
+def sentence(text: str) -> str:
+    """The text as a sentence: a capital first, a full stop last."""
+    line = clean(text).strip()
+    if not line:
+        return ""
+    return f"{line[0].upper()}{line[1:]}{'' if line.endswith(('.', '!', '?')) else '.'}"
+
+
 def framework(target: str) -> str:
     """A fix's target as its makers write it."""
     return _FRAMEWORKS.get(target, clean(target))
@@ -233,7 +241,7 @@ def message(finding: RankedFinding) -> str:
     """A finding in one paragraph of plain text, for outputs that have room for no more."""
     win = gain_sentence(finding.gain)
     fixes = "; ".join(f"{framework(fix.target)}: {clean(fix.setting)}" for fix in finding.fixes)
-    parts = (clean(finding.summary), f"Win: {win}." if win else "", f"Change: {fixes}." if fixes else "")
+    parts = (sentence(finding.summary), f"Win: {win}." if win else "", f"Change: {fixes}." if fixes else "")
     return " ".join(part for part in parts if part)
 
 

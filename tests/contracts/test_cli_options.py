@@ -1,0 +1,56 @@
+"""Every command and option, pinned: a new one is a decision, not an accident."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from doctor.cli.main import COMMANDS, doctor
+
+OPTIONS = {
+    "diagnose": [
+        "--fail-on",
+        "--format",
+        "--ignore",
+        "--no-progress",
+        "--output",
+        "--range",
+        "--reader",
+        "--rules",
+        "--save",
+        "--select",
+        "--strict",
+        "--unprofiled-seconds",
+        "--window",
+        "-o",
+    ],
+    "rules": ["--format", "--rules"],
+    "explain": ["--rules"],
+    "convert": ["--output", "-o"],
+    "sql": ["--format"],
+}
+
+
+def command(name: str) -> click.Command:
+    found = doctor.get_command(click.Context(doctor), name)
+    assert found is not None
+    return found
+
+
+def test_the_commands_are_these() -> None:
+    assert list(COMMANDS) == list(OPTIONS)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_options_of_a_command_are_these(name: str) -> None:
+    options = [parameter for parameter in command(name).params if isinstance(parameter, click.Option)]
+    assert sorted(word for option in options for word in option.opts) == OPTIONS[name]
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_option_and_command_has_its_line_of_help(name: str) -> None:
+    assert command(name).short_help
+    assert command(name).help
+    for parameter in command(name).params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, parameter.name

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from doctor.cli.main import main
+from tests.support.traces import sample
+
+Run = tuple[int, str, str]
+SICK = "launch-bound-decode"
+
+
+def run(capfd: pytest.CaptureFixture[str], *arguments: str | Path) -> Run:
+    code = main([str(argument) for argument in arguments])
+    out, err = capfd.readouterr()
+    return code, out, err
+
+
+def refused(outcome: Run) -> str:
+    """The one line that a refusal prints, once it is sure that nothing else was printed."""
+    code, out, err = outcome
+    assert code == 2
+    assert out == ""
+    (line,) = err.splitlines()
+    assert line.startswith("doctor: ")
+    assert "Traceback" not in line
+    assert "unexpected" not in line
+    return line
+
+
+def test_a_diagnosis_without_a_bar_is_done(capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capfd, "diagnose", sample(SICK), "--format", "json")
+    assert code == 0
+    assert json.loads(out)["schema"] == "doctor.diagnosis/1"
+    assert "Traceback" not in err
+
+
+def test_a_finding_at_the_bar_gives_one(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(capfd, "diagnose", sample(SICK), "--fail-on", "critical")[0] == 1
+
+
+def test_nothing_at_the_bar_gives_zero(capfd: pytest.CaptureFixture[str]) -> None:
+    only_data_quality = ("--select", "stray-event-window")
+    assert run(capfd, "diagnose", sample(SICK), "--fail-on", "info", *only_data_quality)[0] == 0
+
+
+def test_evidence_that_is_no_evidence_is_refused_in_one_line(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("call me back\n")
+    (tmp_path / "empty.nsys-rep").touch()
+    (tmp_path / "object.pickle").write_bytes(pickle.dumps({"a": 1}))
+    with zipfile.ZipFile(tmp_path / "archive.zip", "w") as archive:
+        archive.writestr("trace.json", "{}")
+    (tmp_path / "noise.gz").write_bytes(gzip.compress(b"\x00\x01" * 100))
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(b"some text" * 100)[:12])
+    for path in sorted(tmp_path.iterdir()):
+        assert path.name in refused(run(capfd, "diagnose", path))
+
+
+def test_a_path_that_does_not_exist_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    assert "no-such-file" in refused(run(capfd, "diagnose", "no-such-file.nsys-rep"))
+    assert "no-such-*" in refused(run(capfd, "diagnose", "no-such-*"))
+
+
+def test_a_folder_without_evidence_is_refused(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert "empty" in refused(run(capfd, "diagnose", tmp_path))
+    (tmp_path / "notes.txt").write_text("call me back\n")
+    assert "no evidence" in refused(run(capfd, "diagnose", tmp_path))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--window", "3:1"],
+        ["--window", "soon:later"],
+        ["--window", "1"],
+        ["--unprofiled-seconds", "0"],
+        ["--unprofiled-seconds", "nan"],
+        ["--fail-on", "dreadful"],
+        ["--format", "html"],
+        ["--reader", "psychic"],
+        ["--select", "no-such-rule"],
+        ["--ignore", "no-such-rule"],
+        ["--range", "no such range"],
+        ["--window", "1s:2s", "--range", "decode_step"],
+        ["--rules", "no-such-folder"],
+        ["-o", "no-such-folder/report.json"],
+        ["-o", "."],
+        ["--save", "no-such-folder/case.duckdb"],
+        ["--no-such-option"],
+    ],
+    ids=" ".join,
+)
+def test_arguments_that_make_no_sense_are_refused(capfd: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    refused(run(capfd, "diagnose", sample(SICK), *arguments))
+
+
+def test_a_case_is_never_overwritten(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    kept = tmp_path / "kept.duckdb"
+    kept.write_text("precious")
+    assert "exists already" in refused(run(capfd, "diagnose", sample(SICK), "--save", kept))
+    assert kept.read_text() == "precious"
+
+
+def test_no_command_shows_the_help(capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capfd)
+    assert code == 0
+    assert "diagnose" in out
+    assert err == ""
+
+
+def test_an_unknown_command_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    assert "diagnos" in refused(run(capfd, "diagnos"))
+
+
+def test_ctrl_c_gives_130_and_no_traceback() -> None:
+    program = [sys.executable, "-m", "doctor.cli.main", "diagnose", "-"]
+    process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdin is not None
+    # more than a pipe holds: the write returns once the program reads
+    process.stdin.write(b"{" + b" " * 2**20)
+    process.stdin.flush()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate()
+    assert process.returncode == 130
+    assert out == b""
+    assert err == b"doctor: interrupted\n"
+
+
+def test_an_unexpected_exception_is_one_line_that_asks_for_a_report(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("DOCTOR_DEBUG", raising=False)
+    deep = json.dumps([]) + "\n"
+    (tmp_path / "deep.json").write_text(deep)
+    code, out, err = run(capfd, "diagnose", tmp_path / "deep.json")
+    assert code == 2
+    assert out == ""
+    assert len(err.splitlines()) == 1
+    assert os.environ.get("DOCTOR_DEBUG") is None
