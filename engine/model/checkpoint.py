@@ -6,7 +6,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
-from transformers import AutoConfig
+from transformers import CONFIG_MAPPING, AutoConfig
 
 from engine.errors import CheckpointError, UnsupportedArchitectureError
 from engine.model.architectures import supported_architectures
@@ -29,14 +29,15 @@ def read_config(folder: Path) -> Any:
         raise CheckpointError(f"{path} does not exist: a Hugging Face checkpoint folder is needed") from error
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
+    kind = text.get("model_type") if isinstance(text, dict) else None
+    if kind not in CONFIG_MAPPING:
+        names = ", ".join(supported_architectures())
+        raise UnsupportedArchitectureError(f"{path}: unknown model type {kind!r}; supported are {names}")
     try:
         return AutoConfig.from_pretrained(folder, local_files_only=True)
-    except (KeyError, ValueError, TypeError, AttributeError, OSError) as error:
-        kind = text.get("model_type") if isinstance(text, dict) else None
-        names = ", ".join(supported_architectures())
-        raise UnsupportedArchitectureError(
-            f"{path}: model type {kind!r} is not usable; supported are {names}"
-        ) from error
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise CheckpointError(f"{path}: {reason}") from error
 
 
 class Checkpoint:

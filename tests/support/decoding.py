@@ -17,8 +17,8 @@ def paged(geometry: KvGeometry, num_blocks: int, block_size: int) -> KvCache:
     return PagedKv(geometry, num_blocks, block_size, geometry.dtype, torch.device("cpu"))
 
 
-def geometry_of(decoder: Decoder, dtype: torch.dtype = torch.float32) -> KvGeometry:
-    return KvGeometry(decoder.layer_range, decoder.num_kv_heads, decoder.geometry.head_dim, dtype)
+def geometry_of(decoder: Decoder) -> KvGeometry:
+    return KvGeometry(decoder.layer_range, decoder.num_kv_heads, decoder.geometry.head_dim, decoder.dtype)
 
 
 def logits_of(
@@ -41,8 +41,7 @@ def logits_of(
     """
     longest = max(len(prompt) for prompt in prompts)
     tables = BlockTables(len(prompts), -(-longest // block_size), block_size)
-    dtype = next(decoder.parameters()).dtype
-    kv = make_kv(geometry_of(decoder, dtype), tables.num_blocks, block_size)
+    kv = make_kv(geometry_of(decoder), tables.num_blocks, block_size)
     attention = create_backend(backend, decoder.attention_spec)
     done = [0] * len(prompts)
     parts: list[list[torch.Tensor]] = [[] for _ in prompts]
