@@ -164,4 +164,4 @@ class PagedKv:
 
 def _to_fp8(values: Tensor, scale: float) -> Tensor:
     # float8_e4m3fn has no infinity: a cast past the largest number gives NaN, so clamp first.
-    return values.float().mul_(1 / scale).clamp_(-_FP8_MAX, _FP8_MAX).to(FP8)
+    return (values.float() * (1 / scale)).clamp_(-_FP8_MAX, _FP8_MAX).to(FP8)

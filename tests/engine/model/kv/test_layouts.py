@@ -2,6 +2,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'engine'")
 
+from torch import dtype as Dtype  # noqa: E402, N812 (a type, here)
+
 from engine.attention.backend import KvCache  # noqa: E402
 from engine.errors import ConfigError  # noqa: E402
 from engine.model.decoder import Decoder  # noqa: E402
@@ -80,7 +82,7 @@ def test_fp8_scales_keep_values_beyond_the_largest_number_of_fp8() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, FP8])
-def test_copied_blocks_hold_the_same_in_all_layers(dtype: torch.dtype) -> None:
+def test_copied_blocks_hold_the_same_in_all_layers(dtype: Dtype) -> None:
     kv = PagedKv(geometry(), 6, 4, dtype, CPU)
     tables = BlockTables(1, 3, 4)
     for layer in (2, 3):
