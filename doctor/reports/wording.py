@@ -34,6 +34,7 @@ _FRAMEWORKS = {
     "system": "System",
 }
 KERNEL_COLUMNS = ("share", "count", "median", "family", "kernel")
+_LEAST_SHARE_WORDED = 0.001
 _NS_PER_UNIT = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9, "seconds": 1e9}
 
 
@@ -125,10 +126,10 @@ def gain_sentence(gain: Gain | None) -> str:
 
 
 def _range(gain: Gain) -> str:
-    if gain.speedup_low is None or gain.speedup_high is None:
+    if gain.speedup_low is None or gain.speedup_high is None or gain.speedup_expected is None:
         return ""
-    low, high = format_speedup(gain.speedup_low), format_speedup(gain.speedup_high)
-    return f" ({low.removesuffix('x')}-{high.removesuffix('x')})"
+    digits = 0 if gain.speedup_expected >= 10 else 1 if gain.speedup_expected >= 2 else 2
+    return f" ({gain.speedup_low:.{digits}f}-{gain.speedup_high:.{digits}f})"
 
 
 def verdict(diagnosis: Diagnosis) -> str:
@@ -181,7 +182,7 @@ def vitals_parts(diagnosis: Diagnosis) -> tuple[str, ...]:
         _vital(
             vitals.get("exposed_communication") or None, lambda value: f"exposed communication {format_share(value)}"
         ),
-        _vital(vitals.get("exposed_copy") or None, lambda value: f"exposed copies {format_share(value)}"),
+        _vital(_worth_a_word(vitals.get("exposed_copy")), lambda value: f"exposed copies {format_share(value)}"),
         _vital(vitals.get("launches_per_step"), lambda value: f"{_counted(round(value), 'launch', 'launches')} a step"),
         _vital(vitals.get("kernel_median_us"), lambda value: f"median kernel {format_ns(value * 1e3)}"),
         _vital(vitals.get("syncs_per_step"), lambda value: f"{_counted(round(value, 1), 'sync')} a step"),
@@ -251,6 +252,10 @@ def _counted(count: float, noun: str, plural: str = "") -> str:
 
 def _vital(value: float | None, word: Callable[[float], str]) -> str:
     return word(value) if _is_known(value) else ""
+
+
+def _worth_a_word(share: float | None) -> float | None:
+    return share if share is not None and share >= _LEAST_SHARE_WORDED else None
 
 
 def _is_known(value: float | None) -> TypeGuard[float]:

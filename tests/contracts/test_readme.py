@@ -1,0 +1,55 @@
+"""README promises nothing that is not there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from doctor.cli.main import doctor
+from doctor.diagnosis.catalogue import load_catalogue
+from doctor.diagnosis.outcome import Diagnosis
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def commands() -> list[list[str]]:
+    """Every call of `doctor` in README, in code spans and blocks, as words; `PATH...`-like words included."""
+    blocks = re.findall(r"^```bash\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in re.split(r"\n|&&", block)]
+    lines += re.findall(r"(?<!`)`([^`\n]+)`(?!`)", README)
+    calls = [line.strip().removeprefix(".venv/bin/") for line in lines]
+    return [shlex.split(call)[1:] for call in calls if call.startswith("doctor ")]
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_every_command_and_option_exists(words: list[str]) -> None:
+    command = doctor.get_command(click.Context(doctor), words[0])
+    assert command is not None
+    known = {spelling for parameter in command.params for spelling in parameter.opts}
+    assert {word for word in words[1:] if re.match(r"--?[a-z]", word)} <= known
+
+
+def test_every_path_in_the_two_commands_exists() -> None:
+    for path in re.findall(r"\b(?:samples|tests)/[\w./-]+", README):
+        assert (ROOT / path).exists(), path
+
+
+def test_every_rule_is_in_the_table() -> None:
+    listed = set(re.findall(r"^\| `([a-z0-9-]+)` \|", README, re.MULTILINE))
+    assert {rule.about.id for rule in load_catalogue(None)} <= listed
+
+
+def test_the_example_in_python_uses_what_a_diagnosis_has() -> None:
+    assert "diagnosis.findings" in README
+    assert "findings" in Diagnosis.__dataclass_fields__
+
+
+def test_the_two_commands_are_marked_for_ci() -> None:
+    assert re.findall(r"<!-- command (\d) -->", README) == ["1", "2"]
+    assert "samples/" in README.split("<!-- command 1 -->")[1].split("<!-- command 2 -->")[0]
+    assert "pytest" in README.split("<!-- command 2 -->")[1].split("```")[1]
