@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from doctor.case.replay_queries import Recording
-from doctor.replay.run import Calls, Flag, Int, Ops, Real, Run, index_by_id, position_of, running_end
+from doctor.replay.intervals import running_end
+from doctor.replay.run import Calls, Flag, Int, Ops, Real, Run, index_by_id, position_of
 from doctor.replay.waiting import find_waits
 
 HOST_CAUSED_NS = 10_000.0
@@ -75,6 +76,7 @@ def _order_ops(recording: Recording, calls: Calls) -> Ops:
     launched = position_of(index_by_id(calls.call_id), recorded.host_call_id[order])
     call = _tie_to_clock(launched, start, recording.stream_process[stream], calls)
     call = _never_after_followers(call, stream)
+    is_graph_call = np.asarray([*(one == "graph" for one in recording.names.call_class), False])[calls.name]
     count = len(order)
     ops = Ops(
         recorded.device_op_id[order],
@@ -90,7 +92,7 @@ def _order_ops(recording: Recording, calls: Calls) -> Ops:
         kind=recorded.kind[order],
         is_tied=call != launched,
         is_queued=np.zeros(count, dtype=np.bool_),
-        is_graph=recorded.is_graph[order],
+        is_graph=recorded.is_graph[order] | ((launched >= 0) & is_graph_call[launched]),
         holds_host=recorded.holds_host[order],
     )
     timing = _tell_cause(ops, calls, recording.stream_device)
@@ -136,12 +138,17 @@ def _tell_cause(ops: Ops, calls: Calls, stream_device: Int) -> _Timing:
     is_crossing = source >= 0
 
     observed = ops.start - calls.start[ops.call]
-    usual = median_by_group(observed, ops.kind, is_launched, DEFAULT_LATENCY_NS)
+    usual = median_by_group(observed, latency_class(ops), is_launched, DEFAULT_LATENCY_NS)
     latency = np.where(is_queued | is_crossing, np.minimum(usual, observed), observed)
     typical = _median(gap[is_queued & (gap >= 0)], DEFAULT_DISTANCE_NS)
     distance = np.where(is_queued, gap, np.minimum(typical, gap))
     source_distance = np.where(is_crossing, ops.start - ops.end[source], 0.0)
     return _Timing(latency, distance, source, source_distance, is_queued)
+
+
+def latency_class(ops: Ops) -> Int:
+    """Operations whose launches take about as long: by kind, those of graph launches apart."""
+    return ops.kind + 4 * ops.is_graph
 
 
 def median_by_group(values: Real, group: Int, among: Flag, default: float) -> Real:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from doctor.case.replay_queries import CallNames
-from doctor.replay.building import median_by_group
+from doctor.replay.building import latency_class, median_by_group
 from doctor.replay.cure import with_own_times
 from doctor.replay.run import Calls, Flag, Real, Run
 from doctor.replay.schedule import Plan, replay
@@ -220,9 +220,9 @@ def with_class_medians(run: Run) -> Run:
     """The run with the median latency, distance and return lag of each class instead of each event's own."""
     ops, waits = run.ops, run.waits
     is_launched = ~ops.is_tied & ~ops.is_queued & (ops.source < 0)
-    queue = np.where(ops.is_graph, 8, 0) + ops.kind
-    latency = np.where(is_launched, median_by_group(ops.latency, ops.kind, is_launched, 0.0), ops.latency)
-    distance = np.where(ops.is_queued, median_by_group(ops.distance, queue, ops.is_queued, 0.0), ops.distance)
+    classes = latency_class(ops)
+    latency = np.where(is_launched, median_by_group(ops.latency, classes, is_launched, 0.0), ops.latency)
+    distance = np.where(ops.is_queued, median_by_group(ops.distance, classes, ops.is_queued, 0.0), ops.distance)
     crossing = ops.source >= 0
     source_distance = np.where(crossing, median_by_group(ops.source_distance, ops.kind, crossing, 0.0), 0.0)
     function = run.calls.name[waits.call]

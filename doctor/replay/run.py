@@ -145,12 +145,3 @@ def index_by_id(ids: Int) -> Int:
     named = ids >= 0
     table[ids[named]] = np.flatnonzero(named)
     return table
-
-
-def running_end(stream: Int, end: Real) -> Real:
-    """Latest end so far within each stream, in order of start. Streams are contiguous."""
-    latest = end.copy()
-    bounds = np.flatnonzero(np.diff(stream)) + 1
-    for first, last in zip((0, *bounds), (*bounds, len(end)), strict=True):
-        np.maximum.accumulate(end[first:last], out=latest[first:last])
-    return latest

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from doctor.replay.run import Flag, Int, Real, Run, Waits, running_end
+from doctor.replay.intervals import running_end
+from doctor.replay.run import Flag, Int, Real, Run, Waits
 
 
 @dataclass(frozen=True)

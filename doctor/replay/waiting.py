@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from doctor.case.replay_queries import CallNames, Recording
-from doctor.replay.run import Calls, Flag, Int, Ops, Real, Waits, running_end
+from doctor.replay.intervals import running_end
+from doctor.replay.run import Calls, Flag, Int, Ops, Real, Waits
 
 CLOCK_SLACK_NS = 3_000.0
 """How long after a call's return the awaited work may seem to end."""

@@ -13,6 +13,7 @@ from doctor.case.replay_queries import read_recording
 from doctor.replay.building import build_run
 from doctor.replay.corrections import Corrected, correct, with_class_medians
 from doctor.replay.cure import Change, Places, apply, moves_work, select
+from doctor.replay.intervals import union_by_group
 from doctor.replay.run import Real, Run
 from doctor.replay.schedule import plan, replay
 from doctor.rule import Cure
@@ -143,16 +144,9 @@ class Replay:
 
 
 def _busy(run: Run) -> Real:
-    """Union of the operations' intervals of each device, in ns."""
+    """Time that each device worked, in ns."""
     device = run.stream_device[run.ops.stream]
-    busy = np.zeros(int(device.max(initial=-1)) + 1)
-    for one in range(len(busy)):
-        members = np.flatnonzero(device == one)
-        members = members[np.argsort(run.ops.start[members], kind="stable")]
-        start, end = run.ops.start[members], np.maximum.accumulate(run.ops.end[members])
-        covered = np.concatenate(([-np.inf], end[:-1]))
-        busy[one] = np.maximum(end - np.maximum(start, covered), 0.0).sum()
-    return busy
+    return union_by_group(device, run.ops.start, run.ops.end, int(device.max(initial=-1)) + 1)
 
 
 def _summarise(
@@ -161,8 +155,8 @@ def _summarise(
     """Expected: the geometric mean of the two hosts.
 
     Range: the cure's own spread and the hosts' difference, taken as independent errors of the logarithm; the spread of
-    a small win is no more than half of it. The bound is the larger of the recorded and the high end, so that no expected
-    figure is above it.
+    a small win is no more than half of it. The bound is the larger of the recorded and the high end, so that no
+    expected figure is above it.
     """
     seconds = (recorded[0] - recorded[1]) / 1e9
     speedups = [_ratio(*pair) for pair in (recorded, quick, slow)]

@@ -1,0 +1,31 @@
+"""Interval algebra on arrays: running ends and unions."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Int = npt.NDArray[np.int64]
+Real = npt.NDArray[np.float64]
+
+
+def running_end(group: Int, end: Real) -> Real:
+    """Latest end so far within each group. Groups are contiguous, elements in order of start."""
+    latest = end.copy()
+    bounds = np.flatnonzero(np.diff(group)) + 1
+    for first, last in zip((0, *bounds), (*bounds, len(end)), strict=True):
+        np.maximum.accumulate(end[first:last], out=latest[first:last])
+    return latest
+
+
+def union_length(start: Real, end: Real) -> float:
+    """Length of the union of intervals, in any order; time that two of them share counts once."""
+    order = np.argsort(start, kind="stable")
+    latest = np.maximum.accumulate(end[order]) if len(end) else end
+    covered = np.concatenate(([-np.inf], latest[:-1]))[: len(latest)]
+    return float(np.maximum(latest - np.maximum(start[order], covered), 0.0).sum())
+
+
+def union_by_group(group: Int, start: Real, end: Real, count: int) -> Real:
+    """Length of the union of intervals of each of `count` groups."""
+    return np.asarray([union_length(start[group == one], end[group == one]) for one in range(count)])
