@@ -210,8 +210,8 @@ RULE = Rule(
     row=Dispatch,
     judge=judge,
     fixes=FIXES,
-    verify="record again: one graph launch a step instead of hundreds of kernel launches, idle with an empty queue
-    under 5 % of the window."
-    " To be sure beforehand: lower the SM clock by 30 %; a dispatch-bound step gets less than 10 % slower.",
+    verify="record again: one graph launch a step instead of hundreds of kernel launches, idle with an empty queue under"
+    " 5 % of the window. To be sure beforehand: lower the SM clock by 30 %; a dispatch-bound step gets less than 10 %"
+    " slower.",
     doc=__doc__,
 )

@@ -1,0 +1,162 @@
+"""Code is loaded or a library builds a plan in the middle of the run, at the first use of a shape.
+
+What happens: CUDA loads modules when a kernel is first used; cuDNN and cuBLAS pick or compile a plan when a shape is
+first seen. That takes milliseconds to hundreds of milliseconds on the launching thread, and the device waits. A KV
+cache that grows by one position a step shows a new shape every step.
+
+How it is detected: an interval from launch to launch that holds a module call (cuLibraryLoadData, cuModuleLoad...,
+...SetAttribute) and over a millisecond of silence and module time, with little waiting in it. The whole interval
+counts: the calls themselves are a tenth of it. A PyTorch trace has no module calls; there it is a silence of over a
+millisecond under one aten:: operator.
+
+When it is not this: a silence without module calls is `step-gap-scheduler`. Loads in the first steps only are warm-up:
+they are reported as information.
+"""
+
+from typing import NamedTuple
+
+from doctor.rule import (
+    About,
+    Act,
+    Cure,
+    CureStep,
+    Evidence,
+    Finding,
+    Fix,
+    Rule,
+    Severity,
+    Stage,
+    Target,
+    Threshold,
+    Verdict,
+    Where,
+)
+
+ABOUT = About(
+    id="lazy-module-load",
+    title="Code is loaded or planned during the run",
+    stage=Stage.SPECIFIC,
+    reads=("device_op", "thread_call"),
+    needs=("nsys-report", "nsys-sqlite", "kineto"),
+)
+
+THRESHOLDS = {
+    "min_share": Threshold(0.02, "share of the window", source="own H200 recordings: 2 to 6 intervals of 43 to 72 ms"),
+    "min_longest_ns": Threshold(5_000_000, "ns", source="own H200 recordings"),
+    "warm_up_share": Threshold(0.25, "share of the window", source="loads that end in the first quarter are warm-up"),
+}
+
+SQL = """
+SELECT count(*) AS load_count, coalesce(sum(end_ns - start_ns), 0)::BIGINT AS load_ns, max(end_ns - start_ns) AS longest_ns,
+    arg_max(start_ns, end_ns - start_ns) AS longest_start_ns, arg_max(end_ns, end_ns - start_ns) AS longest_end_ns,
+    max(end_ns) AS last_end_ns, count(DISTINCT step_id) AS step_with_count, mode(seen_as) AS seen_as,
+    (SELECT count(*) FROM step) AS step_count,
+    (SELECT from_ns FROM steady_window) AS from_ns, (SELECT until_ns FROM steady_window) AS until_ns
+FROM code_load
+"""
+
+IN_LOADS = """
+    FROM thread_call AS call
+    JOIN launch_pace AS pace USING (source_id, pid, tid)
+    JOIN code_load AS load
+        ON load.source_id = call.source_id AND load.pid = call.pid AND load.tid = call.tid AND load.interval_id = call.interval_id
+"""
+
+CURE = Cure(
+    steps=(
+        CureStep(Target.SILENCE, Act.SET_DURATION_NS, f"SELECT call.host_call_id, pace.usual_silence_ns {IN_LOADS}"),
+        CureStep(Target.HOST_CALL, Act.REMOVE, f"SELECT call.host_call_id {IN_LOADS} WHERE call.call_class = 'module'"),
+    ),
+)
+
+
+class Loads(NamedTuple):
+    """Intervals of the window in which code was loaded or planned."""
+
+    load_count: int
+    load_ns: int
+    longest_ns: int | None
+    longest_start_ns: int | None
+    longest_end_ns: int | None
+    last_end_ns: int | None
+    step_with_count: int
+    seen_as: str | None
+    step_count: int
+    from_ns: int
+    until_ns: int
+
+
+def judge(row: Loads) -> Verdict:
+    """Loads that take a visible part of the window."""
+    if not row.load_count or row.longest_ns is None or row.last_end_ns is None:
+        return None
+    window_ns = row.until_ns - row.from_ns
+    share = row.load_ns / window_ns
+    if share < THRESHOLDS["min_share"].value and row.longest_ns < THRESHOLDS["min_longest_ns"].value:
+        return None
+    last_at = (row.last_end_ns - row.from_ns) / window_ns
+    is_warm_up = last_at <= THRESHOLDS["warm_up_share"].value
+    steps = f", in {row.step_with_count} of {row.step_count} steps" if row.step_with_count else ""
+    return Finding(
+        summary=f"{row.load_count} intervals of up to {row.longest_ns / 1e6:.0f} ms, {share:.0%} of the window"
+        f"{steps}; the last ends at {last_at:.0%} of it" + (" (warm-up)" if is_warm_up else " (still going on)"),
+        evidence=(
+            Evidence("time in loading intervals", share, "share of window"),
+            Evidence(
+                "longest interval",
+                row.longest_ns / 1e6,
+                "ms",
+                Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns),
+            ),
+            Evidence("seen as", row.seen_as or "", "kind"),
+        ),
+        cure=CURE,
+        confidence=0.85,
+        cleared="code is loaded during the run, but the device had work meanwhile",
+        max_severity=Severity.INFO if is_warm_up else Severity.CRITICAL,
+    )
+
+
+FIXES = (
+    Fix(
+        "pytorch",
+        "run every shape bucket once before serving; pad lengths to buckets; CUDA_MODULE_LOADING=EAGER",
+        "loading and planning happen before the first request",
+        source="https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#lazy-loading",
+    ),
+    Fix(
+        "vllm",
+        "keep warm-up and graph capture on (drop --enforce-eager); send one long request before taking traffic",
+        "capture runs every batch bucket at start",
+        source="https://docs.vllm.ai/en/latest/design/cuda_graphs.html",
+    ),
+    Fix(
+        "sglang",
+        "drop --skip-server-warmup",
+        "the warm-up request loads what serving needs",
+        source="https://docs.sglang.ai/advanced_features/server_arguments.html",
+    ),
+    Fix(
+        "tensorrt-llm",
+        "warm up each batch size and length bucket before measuring",
+        "plans are built at first use",
+        source="https://nvidia.github.io/TensorRT-LLM/performance/perf-benchmarking.html",
+    ),
+    Fix(
+        "transformers",
+        'cache_implementation="static" in place of a cache that grows by torch.cat',
+        "KV shapes stay fixed, so no step shows a new one",
+        source="https://huggingface.co/docs/transformers/kv_cache",
+    ),
+)
+
+RULE = Rule(
+    about=ABOUT,
+    thresholds=THRESHOLDS,
+    sql=SQL,
+    row=Loads,
+    judge=judge,
+    fixes=FIXES,
+    verify="run the same shapes a second time and record that: the intervals are gone.",
+    doc=__doc__,
+)

@@ -1,0 +1,176 @@
+"""The host waits for the device many times a step: .item(), nonzero, .cpu(), synchronize.
+
+What happens: a call that returns a device value to Python returns only when everything before it is done. The queue is
+empty afterwards, and the device idles until the host has launched anew. Done once a step it is the price of reading
+the token; done per layer, per sequence or per expert it serialises host and device.
+
+How it is detected: at least five waiting calls (stream, device or event synchronisation, small copies to the host) a
+usual step. The win is the run replayed without them, the longest one left in place, since one wait a step is needed.
+
+When it is not this: a wait behind a busy device costs nothing, however long the call is: the replay then finds no win
+and the waits are named under ruled out. Waits that belong to a large pageable copy are `pageable-copies`; waits inside
+cudaMalloc or cudaFree are `alloc-in-hot-loop`.
+"""
+
+from typing import NamedTuple
+
+from doctor.rule import (
+    About,
+    Act,
+    Cure,
+    CureStep,
+    Evidence,
+    Finding,
+    Fix,
+    Rule,
+    Stage,
+    Target,
+    Threshold,
+    Verdict,
+    Where,
+)
+
+ABOUT = About(
+    id="sync-in-step",
+    title="The host waits for the device inside the step",
+    stage=Stage.SPECIFIC,
+    reads=("device_op", "thread_call"),
+    needs=("nsys-report", "nsys-sqlite", "kineto"),
+)
+
+THRESHOLDS = {
+    "min_per_step": Threshold(
+        5, "waits a step", source="vllm PR#16039 and like cases; healthy engines wait once or twice"
+    ),
+    "min_steps": Threshold(3, "steps", source="a cause seen once or twice is not what the run is made of"),
+    "small_copy_bytes": Threshold(65_536, "bytes", source="CUDA Runtime API: copies up to 64 KiB are staged"),
+}
+
+WAITS = """
+    SELECT call.host_call_id, call.step_id, call.end_ns - call.start_ns AS dur_ns, call.call_class, call.start_ns, call.end_ns
+    FROM thread_call AS call
+    LEFT JOIN launch USING (host_call_id)
+    LEFT JOIN device_op AS op USING (device_op_id)
+    WHERE step_kind = 'usual'
+        AND (call_class = 'sync' OR (op.kind = 'memcpy' AND op.copy_kind = 'dtoh' AND op.size_bytes <= 65536
+            AND coalesce(op.dst_kind, 'pageable') = 'pageable'))
+        -- waits that complete a large pageable copy belong to that copy
+        AND call.host_call_id NOT IN (
+            SELECT next_call.host_call_id
+            FROM device_op AS big JOIN launch AS big_launch USING (device_op_id)
+            JOIN thread_call AS copy_call ON copy_call.host_call_id = big_launch.host_call_id
+            JOIN thread_call AS next_call ON next_call.source_id = copy_call.source_id AND next_call.pid = copy_call.pid
+                AND next_call.tid = copy_call.tid AND next_call.interval_id = copy_call.interval_id + 1
+            WHERE big.kind = 'memcpy' AND big.size_bytes > 65536 AND next_call.call_class = 'sync'
+                AND 'pageable' IN (big.src_kind, big.dst_kind))
+"""
+
+SQL = f"""
+WITH wait AS ({WAITS})
+SELECT count(*) FILTER (call_class = 'sync') AS sync_count, count(*) AS wait_count, coalesce(sum(dur_ns), 0)::BIGINT AS wait_ns,
+    (SELECT count(*) FROM usual_step) AS step_count,
+    arg_max(start_ns, dur_ns) AS longest_start_ns, arg_max(end_ns, dur_ns) AS longest_end_ns,
+    (SELECT until_ns - from_ns FROM steady_window) AS window_ns,
+    (SELECT avg(idle_ns) FROM device_busy) AS idle_ns
+FROM wait
+"""
+
+CURE = Cure(
+    steps=(
+        CureStep(
+            Target.HOST_CALL,
+            Act.REMOVE,
+            f"SELECT host_call_id FROM ({WAITS}) WHERE host_call_id <> (SELECT arg_max(host_call_id, dur_ns) FROM ({WAITS}))",
+        ),
+        CureStep(
+            Target.DEVICE_OP,
+            Act.REMOVE,
+            f"""SELECT device_op_id FROM ({WAITS}) JOIN launch USING (host_call_id)
+            WHERE host_call_id <> (SELECT arg_max(host_call_id, dur_ns) FROM ({WAITS}))""",
+        ),
+    ),
+)
+
+
+class StepWaits(NamedTuple):
+    """Waiting calls in the usual steps of the window."""
+
+    sync_count: int
+    wait_count: int
+    wait_ns: int
+    step_count: int
+    longest_start_ns: int | None
+    longest_end_ns: int | None
+    window_ns: int
+    idle_ns: float | None
+
+
+def judge(row: StepWaits) -> Verdict:
+    """More waits a step than reading a token needs."""
+    if row.step_count < THRESHOLDS["min_steps"].value:
+        return None
+    per_step = row.wait_count / row.step_count
+    if per_step < THRESHOLDS["min_per_step"].value:
+        return None
+    return Finding(
+        summary=f"{per_step:,.0f} waits for the device a step ({row.wait_ns / row.window_ns:.0%} of the window spent in them)",
+        evidence=(
+            Evidence("waits per step", per_step, "calls"),
+            Evidence("time in waiting calls", row.wait_ns / row.window_ns, "share of window"),
+            Evidence(
+                "longest wait",
+                ((row.longest_end_ns or 0) - (row.longest_start_ns or 0)) / 1e3,
+                "us",
+                Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns),
+            ),
+        ),
+        cure=CURE,
+        confidence=0.85,
+        cleared=f"{row.wait_count} waits for the device ({per_step:,.0f} a step), but they stand where the host waits anyway",
+    )
+
+
+FIXES = (
+    Fix(
+        "pytorch",
+        'keep the stop test on the device; read tokens once a step with .to("cpu", non_blocking=True) and an event;'
+        " torch.where in place of nonzero",
+        "one wait a step is left",
+        source="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#avoid-unnecessary-cpu-gpu-synchronization",
+    ),
+    Fix(
+        "vllm",
+        "--async-scheduling; drop per-request logits processors that read values on the host",
+        "sampling results are read asynchronously",
+        source="https://docs.vllm.ai/en/latest/configuration/engine_args.html",
+    ),
+    Fix(
+        "sglang",
+        "drop --disable-overlap-schedule; avoid custom logit processors",
+        "the overlap scheduler reads results a step late",
+        source="https://docs.sglang.ai/advanced_features/server_arguments.html",
+    ),
+    Fix(
+        "tensorrt-llm",
+        "disable_overlap_scheduler: false",
+        "results are read a step late",
+        source="https://nvidia.github.io/TensorRT-LLM/llm-api/reference.html",
+    ),
+    Fix(
+        "transformers",
+        "avoid streamers and Python stopping criteria in the loop; fixed max_new_tokens",
+        "each of them reads a device value every token",
+        source="https://huggingface.co/docs/transformers/llm_optims",
+    ),
+)
+
+RULE = Rule(
+    about=ABOUT,
+    thresholds=THRESHOLDS,
+    sql=SQL,
+    row=StepWaits,
+    judge=judge,
+    fixes=FIXES,
+    verify="record again: waits per step fall to one or two, and the step gets shorter by about the expected gain.",
+    doc=__doc__,
+)
