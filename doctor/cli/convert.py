@@ -6,8 +6,12 @@ from pathlib import Path
 
 import click
 
+from doctor.cli.exit_codes import ExitCode
+from doctor.cli.output import say
+from doctor.cli.progress import ProgressBars
 
-@click.command("convert", short_help="Convert a .nsys-rep to NVIDIA's SQLite or Parquet layout.")
+
+@click.command("convert", short_help="Write a .nsys-rep as NVIDIA's SQLite or Parquet export.")
 @click.argument("report", type=click.Path(path_type=Path))
 @click.option(
     "-o",
@@ -16,18 +20,20 @@ import click
     type=click.Path(path_type=Path),
     help="A new file OUT.sqlite, or a new folder OUT.parquet/.",
 )
-def command(report: Path, output: Path) -> None:
-    """Convert REPORT (.nsys-rep, .qdrep) to the layout of NVIDIA's export, without NVIDIA's tools.
+@click.option("--no-progress", is_flag=True, help="No progress bars.")
+@click.option("--strict", is_flag=True, help="Exit with 3 where part of the report could not be read.")
+def command(report: Path, output: Path, no_progress: bool, strict: bool) -> int:
+    """Write REPORT (.nsys-rep, .qdrep) in the layout of NVIDIA's export, without NVIDIA's tools.
 
-    The kind of output is told by its name: .sqlite or .db is an SQLite file, anything that ends in .parquet is a folder
-    with one Parquet file a table. Environment, command lines, host and user names are not written.
+    The ending of OUT decides: .sqlite, .sqlite3 and .db make an SQLite file, .parquet a folder with one file a table.
+    The environment, command lines, host and user names in the report are not written.
     """
-    from doctor.convert.conversion import convert_report  # noqa: PLC0415 - pyarrow is not loaded for --help
+    from doctor.convert.conversion import convert_report
 
-    done = convert_report(report, output)
+    with ProgressBars(is_wanted=not no_progress) as bars:
+        done = convert_report(report, output, bars.file(report.name))
     for note in done.notes:
-        click.echo(f"note: {note}", err=True)
-    click.echo(
-        f"{output}: {done.num_rows} rows in {done.num_tables} tables" + ("" if done.is_complete else ", incomplete"),
-        err=True,
-    )
+        say(f"{report}: {note}")
+    incomplete = "" if done.is_complete else "; the report is incomplete"
+    say(f"{output}: {done.num_rows:,} rows in {done.num_tables} tables{incomplete}")
+    return ExitCode.INCOMPLETE if strict and not done.is_complete else ExitCode.DONE

@@ -138,11 +138,12 @@ TARGET_LAYOUT = (
     _table("ANALYSIS_DETAILS", "globalVid! duration! startTime! stopTime!"),
 )
 
+PROCESSES = _table("PROCESSES", "globalPid pid name:text")
 STRINGS = _table("StringIds", "id! value:text!", key="id")
 CAPTURE = _table("META_DATA_CAPTURE", "name:text! value:text")
 EXPORT = _table("META_DATA_EXPORT", "name:text! value:text")
 
-BY_NAME = {table.name: table for table in (*EVENT_LAYOUT, *TARGET_LAYOUT, STRINGS, CAPTURE, EXPORT)}
+BY_NAME = {table.name: table for table in (*EVENT_LAYOUT, *TARGET_LAYOUT, PROCESSES, STRINGS, CAPTURE, EXPORT)}
 
 
 def enumeration(name: str) -> LayoutTable:

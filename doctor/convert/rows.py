@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from importlib.resources import files
 
 import numpy as np
@@ -17,10 +18,13 @@ from doctor.formats.nsys_report.decoder import TableRows
 from doctor.formats.nsys_report.report import NsysReport, Progress
 from doctor.formats.nsys_report.session import Session
 from doctor.formats.nsys_report.target import Row
+from doctor.formats.private_paths import executable_name
 from doctor.version import __version__
 
 ARROW_TYPES = {"INTEGER": pa.int64(), "TEXT": pa.string(), "REAL": pa.float64()}
 SCHEMA_VERSION = "3.25.0"
+THREAD_BITS = (1 << 24) - 1
+"""A global id ends in 24 bits of thread id, and 24 bits of process id stand before them."""
 GPU_ID_RENAMED: Version = (2021, 1, 0)
 """Versions before it call the number of a GPU `deviceId`."""
 SYNC_TYPE_MOVED: Version = (2024, 6, 0)
@@ -34,16 +38,20 @@ def export_rows(report: NsysReport, progress: Progress | None = None) -> Iterato
     A table can come in several batches. Rows of one table have the same columns, those of the layout. Progress is
     reported as bytes of the report.
     """
-    used: set[int] = set()
+    used = _Used(set(), set())
+    process_names: dict[int, str | None] = {}
     for part in report.event_tables(progress):
         table = layout.BY_NAME[part.table]
-        if _is_exported(table, report.session.version):
-            yield _collect(used, table, _shape(table, _adapt(part, report.session.version)))
+        if table is layout.PROCESSES:
+            process_names.update(_process_names(part.rows))
+        elif _is_exported(table, report.session.version):
+            yield used.collect(table, _shape(table, _adapt(part, report.session.version)))
     for name, rows in _target_rows(report):
         table = layout.BY_NAME[name]
         if rows and _is_exported(table, report.session.version):
-            yield _collect(used, table, _shape(table, _from_rows(table, rows)))
-    yield _strings(report, used)
+            yield used.collect(table, _shape(table, _from_rows(table, rows)))
+    yield _processes(process_names, used.processes)
+    yield _strings(report, used.strings)
     yield from _enumerations()
     yield from _meta_data(report)
 
@@ -84,10 +92,45 @@ def _shape(table: LayoutTable, rows: pa.RecordBatch) -> pa.RecordBatch:
     return pa.record_batch(arrays, schema=arrow_schema(table))
 
 
-def _collect(used: set[int], table: LayoutTable, rows: pa.RecordBatch) -> TableRows:
-    for name in table.name_columns:
-        used.update(np.unique(rows.column(name).drop_null().to_numpy(zero_copy_only=False)).tolist())
-    return TableRows(table.name, rows)
+@dataclass(frozen=True)
+class _Used:
+    """Ids of texts and global ids of processes that written rows refer to."""
+
+    strings: set[int]
+    processes: set[int]
+
+    def collect(self, table: LayoutTable, rows: pa.RecordBatch) -> TableRows:
+        """Note what the rows refer to, and name them."""
+        for name in table.name_columns:
+            self.strings.update(_distinct(rows.column(name)))
+        if table is not layout.BY_NAME["ThreadNames"]:
+            for name in {"globalPid", "globalTid"} & set(rows.schema.names):
+                self.processes.update(global_id & ~THREAD_BITS for global_id in _distinct(rows.column(name)))
+        return TableRows(table.name, rows)
+
+
+def _distinct(values: pa.Array) -> list[int]:
+    found: list[int] = np.unique(values.drop_null().to_numpy(zero_copy_only=False)).tolist()
+    return found
+
+
+def _process_names(rows: pa.RecordBatch) -> Iterator[tuple[int, str | None]]:
+    """Base names of executables; a program that was started inside a process comes later and counts."""
+    columns = [rows.column(name).to_pylist() for name in ("globalPid", "executable", "name")]
+    for global_pid, executable, name in zip(*columns, strict=True):
+        if global_pid is not None:
+            yield global_pid, executable_name(executable or name)
+
+
+def _processes(names: dict[int, str | None], used: set[int]) -> TableRows:
+    """Processes that have rows; the report lists the whole machine's."""
+    found = sorted(used & names.keys())
+    arrays = [
+        pa.array(found, pa.int64()),
+        pa.array([global_pid >> 24 & THREAD_BITS for global_pid in found], pa.int64()),
+        pa.array([names[global_pid] for global_pid in found], pa.string()),
+    ]
+    return TableRows(layout.PROCESSES.name, pa.record_batch(arrays, schema=arrow_schema(layout.PROCESSES)))
 
 
 def _from_rows(table: LayoutTable, rows: tuple[Row, ...]) -> pa.RecordBatch:
@@ -114,19 +157,20 @@ def _gpus(report: NsysReport) -> tuple[Row, ...]:
 
 
 def _start_time(session: Session) -> tuple[Row, ...]:
-    if session.utc_start_ns is None:
+    times = session.start_times
+    if times.utc_ns is None:
         return ()
-    utc = datetime.fromtimestamp(session.utc_start_ns // 1_000_000_000, UTC).replace(tzinfo=None)
-    local = (
-        None if session.local_offset_ns is None else utc + timedelta(seconds=session.local_offset_ns // 1_000_000_000)
-    )
     row: Row = {
-        "utcEpochNs": session.utc_start_ns,
-        "utcTime": utc.isoformat(),
-        "localTime": None if local is None else local.isoformat(),
-        "systemClockNs": session.system_start_ns,
+        "utcEpochNs": times.utc_ns,
+        "utcTime": _calendar(times.utc_ns),
+        "localTime": None if times.local_ns is None else _calendar(times.local_ns),
+        "systemClockNs": times.system_ns,
     }
     return (row,)
+
+
+def _calendar(time_ns: int) -> str:
+    return (datetime(1970, 1, 1) + timedelta(seconds=time_ns // 1_000_000_000)).isoformat()
 
 
 def _details(session: Session) -> tuple[Row, ...]:

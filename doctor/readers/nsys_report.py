@@ -1,12 +1,13 @@
 """Native reports of Nsight Systems (`.nsys-rep`, `.qdrep`), read without NVIDIA's software, chunk by chunk.
 
-Times are those of the events: nanoseconds from the start of the capture window, as in NVIDIA's exports. Rows come in the
-order of the stream. A range of an NVTX domain whose name is not known yet waits for it; everything else passes at once.
+Times are those of the events: nanoseconds from the start of the capture window, as in NVIDIA's exports. Rows come in
+the order of the stream. A range of an NVTX domain whose name is not known yet waits for it; everything else passes at
+once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,13 +16,14 @@ import pyarrow.compute as pc
 from doctor.case.batch import SourceFacts, TableBatch
 from doctor.errors import DamagedEvidenceError, EvidenceError
 from doctor.formats.nsys_export import device_work, host_calls, machine, messages, nvtx
-from doctor.formats.nsys_export.codes import NVTX_DOMAIN_CREATED, read_codes
+from doctor.formats.nsys_export.codes import NVTX_DOMAIN_CREATED, Codes, read_codes
 from doctor.formats.nsys_export.identifiers import process_ids
 from doctor.formats.nsys_export.names import StringTable
 from doctor.formats.nsys_export.tables import ExportTable, Only
 from doctor.formats.nsys_report.container import is_report
 from doctor.formats.nsys_report.report import NsysReport, open_report
 from doctor.formats.nsys_report.target import Row
+from doctor.formats.private_paths import executable_name
 from doctor.readers.protocol import Progress
 
 NVTX_TABLE = "NVTX_EVENTS"
@@ -32,7 +34,7 @@ class NsysReportReader:
 
     kind = "nsys-report"
 
-    def recognises(self, path: Path, head: bytes) -> bool:  # noqa: ARG002 - the protocol's arguments
+    def recognises(self, path: Path, head: bytes) -> bool:
         """Tell a report by its first line."""
         return is_report(head)
 
@@ -60,6 +62,7 @@ class _Conversion:
         self._tables = _SmallTables(report)
         self._strings = StringTable(dict(enumerate(map(_decode, report.strings))))
         self._codes = read_codes(self._tables)
+        self._conversions = _conversions(self._strings, self._codes)
         self._domains: dict[tuple[int, int], str] = {}
         self._waiting: list[pa.RecordBatch] = []
         self._pids: set[int] = set()
@@ -70,6 +73,8 @@ class _Conversion:
         for part in self._report.event_tables(progress):
             if part.table == NVTX_TABLE:
                 yield from self._ranges(part.rows)
+            elif part.table == "PROCESSES":
+                self._tables.note_processes(part.rows)
             else:
                 kind, rows = self._convert(part.table, part.rows)
                 if rows is not None:
@@ -86,33 +91,8 @@ class _Conversion:
         yield self._facts()
 
     def _convert(self, table: str, rows: pa.RecordBatch) -> tuple[str, pa.RecordBatch | None]:
-        strings, codes = self._strings, self._codes
-        match table:
-            case "CUPTI_ACTIVITY_KIND_RUNTIME":
-                return "api_call", host_calls.api_calls(rows, strings)
-            case "CUPTI_ACTIVITY_KIND_KERNEL":
-                return "kernel", device_work.kernels(rows, strings)
-            case "CUPTI_ACTIVITY_KIND_MEMCPY":
-                return "memcpy", device_work.copies(rows, codes)
-            case "CUPTI_ACTIVITY_KIND_MEMSET":
-                return "memset", device_work.memory_sets(rows, codes)
-            case "CUPTI_ACTIVITY_KIND_GRAPH_TRACE":
-                return "graph_trace", device_work.graph_launches(rows)
-            case "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION":
-                return "device_sync", device_work.synchronisations(rows, codes)
-            case "OSRT_API":
-                return "os_call", host_calls.os_calls(rows, strings)
-            case "CUDA_GPU_MEMORY_USAGE_EVENTS":
-                return "gpu_memory_event", host_calls.memory_events(rows, codes)
-            case "CUDA_GRAPH_EVENTS":
-                return "graph_event", host_calls.graph_events(rows, strings)
-            case "CUDA_GRAPH_NODE_EVENTS":
-                return "graph_event", host_calls.graph_node_events(rows, strings)
-            case "PROFILER_OVERHEAD" | "CUPTI_ACTIVITY_KIND_OVERHEAD":
-                return "profiler_overhead", host_calls.overheads(rows, strings)
-            case "DIAGNOSTIC_EVENT":
-                return "diagnostic", messages.diagnostics(rows)
-        return table, None
+        kind, convert = self._conversions.get(table, (table, None))
+        return kind, None if convert is None else convert(rows)
 
     def _ranges(self, rows: pa.RecordBatch) -> Iterator[TableBatch]:
         created = rows.filter(pc.equal(rows.column("eventType"), NVTX_DOMAIN_CREATED))
@@ -161,12 +141,36 @@ class _Conversion:
         )
 
 
+def _conversions(
+    strings: StringTable, codes: Codes
+) -> Mapping[str, tuple[str, Callable[[pa.RecordBatch], pa.RecordBatch]]]:
+    """Kind of row and conversion of each of NVIDIA's tables that a case file has a place for, NVTX aside."""
+    return {
+        "CUPTI_ACTIVITY_KIND_RUNTIME": ("api_call", lambda rows: host_calls.api_calls(rows, strings)),
+        "CUPTI_ACTIVITY_KIND_KERNEL": ("kernel", lambda rows: device_work.kernels(rows, strings)),
+        "CUPTI_ACTIVITY_KIND_MEMCPY": ("memcpy", lambda rows: device_work.copies(rows, codes)),
+        "CUPTI_ACTIVITY_KIND_MEMSET": ("memset", lambda rows: device_work.memory_sets(rows, codes)),
+        "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": ("graph_trace", device_work.graph_launches),
+        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": (
+            "device_sync",
+            lambda rows: device_work.synchronisations(rows, codes),
+        ),
+        "OSRT_API": ("os_call", lambda rows: host_calls.os_calls(rows, strings)),
+        "CUDA_GPU_MEMORY_USAGE_EVENTS": ("gpu_memory_event", lambda rows: host_calls.memory_events(rows, codes)),
+        "CUDA_GRAPH_EVENTS": ("graph_event", lambda rows: host_calls.graph_events(rows, strings)),
+        "CUDA_GRAPH_NODE_EVENTS": ("graph_event", lambda rows: host_calls.graph_node_events(rows, strings)),
+        "PROFILER_OVERHEAD": ("profiler_overhead", lambda rows: host_calls.overheads(rows, strings)),
+        "CUPTI_ACTIVITY_KIND_OVERHEAD": ("profiler_overhead", lambda rows: host_calls.overheads(rows, strings)),
+        "DIAGNOSTIC_EVENT": ("diagnostic", messages.diagnostics),
+    }
+
+
 class _SmallTables:
     """Tables of a report that are no events, as `doctor.formats.nsys_export` takes them."""
 
     def __init__(self, report: NsysReport) -> None:
         self.damage: list[str] = []
-        self._rows: Mapping[str, tuple[Row, ...]] = {
+        self._rows: dict[str, tuple[Row, ...]] = {
             "ThreadNames": report.thread_names,
             "TARGET_INFO_GPU": report.target.gpus,
             "TARGET_INFO_CUDA_DEVICE": report.target.cuda_devices,
@@ -174,11 +178,21 @@ class _SmallTables:
             "TARGET_INFO_CUDA_STREAM": report.target.streams,
         }
 
+    def note_processes(self, rows: pa.RecordBatch) -> None:
+        """Remember names of processes; a program that was started inside a process comes later and counts."""
+        pids = process_ids(rows.column("globalPid")).to_pylist()
+        names = [rows.column(name).to_pylist() for name in ("executable", "name")]
+        found: list[Row] = [
+            {"pid": pid, "name": executable_name(executable or name)}
+            for pid, executable, name in zip(pids, *names, strict=True)
+        ]
+        self._rows["PROCESSES"] = (*self._rows.get("PROCESSES", ()), *found)
+
     def has(self, table: str) -> bool:
         """Tell whether the report has such rows."""
         return bool(self._rows.get(table))
 
-    def batches(self, table: ExportTable, only: Only | None = None) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - protocol
+    def batches(self, table: ExportTable, only: Only | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one table at once: they are few."""
         rows = self._rows.get(table.name)
         if not rows:
@@ -199,7 +213,7 @@ class _OneTable:
         """Only NVTX events are here."""
         return table == NVTX_TABLE
 
-    def batches(self, table: ExportTable, only: Only | None = None) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - protocol
+    def batches(self, table: ExportTable, only: Only | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the batch."""
         yield self._rows.select(list(table.columns))
 

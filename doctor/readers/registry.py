@@ -14,11 +14,13 @@ from typing import cast
 
 from doctor.case.batch import SourceFacts, TableBatch
 from doctor.errors import EvidenceError, UnknownEvidenceError
+from doctor.readers import nsys_tool
 from doctor.readers.evidence_file import EvidenceFile, open_evidence
 from doctor.readers.foreign_files import what_it_is
 from doctor.readers.protocol import Progress, Reader, no_progress
 
 NATIVE = "native"
+NSYS = "nsys"
 
 
 @dataclass(frozen=True)
@@ -87,9 +89,18 @@ def read(path: Path, reader: str = NATIVE, progress: Progress = no_progress) -> 
         return
     with open_evidence(path).unpacked() as plain:
         try:
-            yield from found.read(plain, progress)
+            if reader == NSYS and known.module == "nsys_report":
+                yield from _through_nsys(plain, progress)
+            else:
+                yield from found.read(plain, progress)
         except EvidenceError as error:  # the user never saw the copy's name
             raise type(error)(error.message.replace(str(plain), str(path))) from error
+
+
+def _through_nsys(report: Path, progress: Progress) -> Iterator[TableBatch | SourceFacts]:
+    sqlite = next(known for known in _FORMATS if known.module == "nsys_sqlite")
+    with nsys_tool.exported(report) as export:
+        yield from sqlite.load().read(export, progress)
 
 
 def _find(path: Path) -> tuple[_Format, Reader]:

@@ -60,6 +60,7 @@ class EventTable:
 
 
 CUDA_PAYLOAD, TRACE_PAYLOAD, NVTX_PAYLOAD, DIAGNOSTIC_PAYLOAD, MEMORY_PAYLOAD = 107, 108, 102, 110, 123
+PROCESS_PAYLOAD = 113
 EVENT_CLASS: Path = (6,)
 
 _START_END = (Column("start", (1,)), Column("end", (2,)))
@@ -269,8 +270,16 @@ GPU_MEMORY_USAGE = EventTable(
         Column("correlationId", (12,)),
     ),
 )
+PROCESSES = EventTable(
+    "PROCESSES",
+    frozenset({27}),
+    PROCESS_PAYLOAD,
+    (Column("globalPid", (2,)), Column("name", (6,), TEXT), Column("executable", (5,), TEXT)),
+)
+"""Only the names: the message also holds command line and working folder, which are not read."""
 
 EVENT_TABLES = (
+    PROCESSES,
     KERNEL,
     MEMCPY,
     MEMSET,

@@ -108,8 +108,7 @@ _KNOWN_UNREAD = {
     *((type_id, None) for type_id in (27, 28, 31, 41)),
     *((type_id, event_class) for type_id in (47, 48) for event_class in range(6, 13)),
 }
-"""Process lists (private), CPU samples, composite and scheduler events, and the marks of profiling's own start and
-end."""
+"""CPU samples, composite and scheduler events, and the marks of profiling's own start and end."""
 
 
 def _describe(key: tuple[int, int | None], count: int) -> str:
@@ -130,12 +129,14 @@ def open_report(path: Path) -> NsysReport:
         assert section is not None
         small = {
             name: read_section(file, found, MAX_SMALL_SECTION_BYTES)
-            for name in (parts.SAMPLING_DATA_OFFSETS, parts.UI_DATA)
+            for name in (parts.SAMPLING_DATA_OFFSETS, parts.UI_DATA, parts.TIME_CONVERSION)
             if (found := container.section(name)) is not None
         }
         try:
             layout = read_layout(file, section, small.get(parts.SAMPLING_DATA_OFFSETS))
-            session = read_session(layout.header, container.build_id, small.get(parts.UI_DATA))
+            session = read_session(
+                layout.header, container.build_id, small.get(parts.UI_DATA), small.get(parts.TIME_CONVERSION)
+            )
         except WireError as error:
             raise DamagedEvidenceError(
                 f"{path} is cut or damaged before its first event: nothing in it can be read"
