@@ -25,6 +25,7 @@ from doctor.replay.building import latency_class, median_by_group
 from doctor.replay.cure import with_own_times
 from doctor.replay.run import Calls, Flag, Real, Run
 from doctor.replay.schedule import Plan, replay
+from doctor.replay.waiting import of_class
 
 PHI_RANGE = (0.45, 0.80)
 """Factors on plain host times of the quick and the slow timeline; their geometric mean is 0.6."""
@@ -100,28 +101,32 @@ class _Host:
     @staticmethod
     def of(run: Run, names: CallNames) -> _Host:
         calls = run.calls
-        in_class = np.asarray([*names.call_class, ""])[calls.name]
+        is_launch = of_class(calls, names, ("launch", "graph"))
+        is_build = _is_module_build(calls, names, is_launch)
         is_probe = np.asarray([*(name == PROBE for name in names.base_name), False])[calls.name]
-        is_build = _is_module_build(calls, in_class)
-        is_short = (calls.silence <= _long_silence(calls, in_class)) & ~is_build
-        is_plain = np.isin(in_class, PLAIN) & ~is_build
-        return _Host(is_plain, is_short, np.asarray(is_probe), _graph_limits(run, in_class))
+        return _Host(
+            of_class(calls, names, PLAIN) & ~is_build,
+            (calls.silence <= _long_silence(calls, is_launch)) & ~is_build,
+            np.asarray(is_probe),
+            _graph_limits(run, of_class(calls, names, ("graph",))),
+        )
 
 
-def _long_silence(calls: Calls, in_class: np.ndarray) -> float:
+def _long_silence(calls: Calls, is_launch: Flag) -> float:
     """Where a silence is long for this thread: 500 us, or 20 times the median silence before a launch."""
-    before_launch = calls.silence[np.isin(in_class, ("launch", "graph"))]
+    before_launch = calls.silence[is_launch]
     usual = float(np.median(before_launch)) if len(before_launch) else 0.0
     return max(500_000.0, 20.0 * usual)
 
 
-def _is_module_build(calls: Calls, in_class: np.ndarray) -> Flag:
+def _is_module_build(calls: Calls, names: CallNames, is_launch: Flag) -> Flag:
     """Calls of launch-to-launch intervals in which modules are loaded for more than 1 ms: work, not the profiler's."""
-    is_launch = np.isin(in_class, ("launch", "graph"))
+    is_module = of_class(calls, names, ("module",))
+    if not is_module.any():
+        return is_module
     interval = np.concatenate(([0], np.cumsum(is_launch)[:-1]))
-    is_module = in_class == "module"
     length = calls.end - calls.start
-    waiting = np.where(np.isin(in_class, ("sync", "alloc", "copy")), length, 0.0)
+    waiting = np.where(of_class(calls, names, ("sync", "alloc", "copy")), length, 0.0)
     building = np.bincount(interval, calls.silence + np.where(is_module, length, 0.0))
     other = np.bincount(interval, waiting)
     has_module = np.bincount(interval, is_module) > 0
@@ -129,11 +134,10 @@ def _is_module_build(calls: Calls, in_class: np.ndarray) -> Flag:
     return np.asarray(is_build[interval])
 
 
-def _graph_limits(run: Run, in_class: np.ndarray) -> Real:
+def _graph_limits(run: Run, is_graph_launch: Flag) -> Real:
     """Longest time that a graph launch with recorded nodes takes without the profiler; infinite for all other calls."""
     nodes = np.bincount(run.ops.call[run.ops.is_graph & ~run.ops.is_tied], minlength=len(run.calls.call_id))
-    is_cut = (in_class == "graph") & (nodes > 1)
-    return np.where(is_cut, GRAPH_CALL_NS + GRAPH_NODE_NS * nodes, np.inf)
+    return np.where(is_graph_launch & (nodes > 1), GRAPH_CALL_NS + GRAPH_NODE_NS * nodes, np.inf)
 
 
 def _scaled(run: Run, host: _Host, phi: float) -> Run:

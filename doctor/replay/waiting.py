@@ -37,21 +37,21 @@ class _Stream:
     thread: int
 
 
+def of_class(calls: Calls, names: CallNames, wanted: tuple[str, ...]) -> Flag:
+    """Calls of the wanted classes; virtual calls, named -1, are of none."""
+    is_wanted = np.asarray([*(one in wanted for one in names.call_class), False])
+    return np.asarray(is_wanted[calls.name])
+
+
 def find_waits(calls: Calls, ops: Ops, recording: Recording) -> tuple[Calls, Waits]:
     """The waits, and the calls with their own times without waiting."""
     latest = running_end(ops.stream, ops.end)
     pairs = _merge(
-        _await_copies(calls, ops, latest, _of_class(calls, recording.names, ("copy",)), recording.names),
+        _await_copies(calls, ops, latest, of_class(calls, recording.names, ("copy",)), recording.names),
         _await_streams(calls, ops, latest, recording),
         _await_events(calls, ops, latest, recording),
     )
     return _own_times(calls, latest, pairs)
-
-
-def _of_class(calls: Calls, names: CallNames, wanted: tuple[str, ...]) -> Flag:
-    """Calls of the wanted classes; virtual calls, named -1, are of none."""
-    is_wanted = np.asarray([*(one in wanted for one in names.call_class), False])
-    return np.asarray(is_wanted[calls.name])
 
 
 def _is_event_wait(calls: Calls, names: CallNames) -> Flag:
@@ -87,8 +87,8 @@ def _last_launched(calls: Calls, ops: Ops, stream: _Stream, waiting: Int) -> Int
 def _await_streams(calls: Calls, ops: Ops, latest: Real, recording: Recording) -> _Awaited:
     """Synchronisations and allocations: the last operation of every stream that drained meanwhile."""
     names = recording.names
-    is_sync = _of_class(calls, names, ("sync",)) & ~_is_event_wait(calls, names)
-    is_alloc = _of_class(calls, names, ("alloc",))
+    is_sync = of_class(calls, names, ("sync",)) & ~_is_event_wait(calls, names)
+    is_alloc = of_class(calls, names, ("alloc",))
     waiting = np.flatnonzero((is_sync | is_alloc) & (calls.end > calls.start))
     found: list[tuple[Int, Int]] = []
     is_all_idle = np.ones(len(waiting), dtype=np.bool_)
