@@ -7,6 +7,7 @@ peak asks how full the pool will be at its fullest moment, given that requests l
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -96,15 +97,19 @@ def projected_peak(forecasts: Iterable[Forecast], block_size: int) -> int:
     """Most blocks that requests will hold at once when each adds a token per step and leaves when it is done.
 
     Sorted by what is left, longest first, the requests still there when the i-th leaves are the first i: each of them
-    has then added as many tokens as the i-th had left. The peak is the largest of these sums. A request is charged its
-    last block in full. Source: the memory estimate of LightLLM's router.
+    has then added as many tokens as the i-th had left. The peak is the largest of these sums, each request rounded up
+    to blocks. Source: the memory estimate of LightLLM's router.
     """
-    peak = used = 0
+    peak = full_blocks = 0
+    remainders: Counter[int] = Counter()
     longest_first = sorted(forecasts, key=lambda forecast: forecast.num_left, reverse=True)
     for count, forecast in enumerate(longest_first, start=1):
-        used += forecast.num_used + block_size - 1
-        peak = max(peak, used + count * forecast.num_left)
-    return peak // block_size
+        full_blocks += forecast.num_used // block_size
+        remainders[forecast.num_used % block_size] += 1
+        grown_blocks, rest = divmod(forecast.num_left, block_size)
+        begun_blocks = sum(number * -(-(remainder + rest) // block_size) for remainder, number in remainders.items())
+        peak = max(peak, full_blocks + count * grown_blocks + begun_blocks)
+    return peak
 
 
 def _num_missing(request: Request, num_held: int, pool: BlockPool) -> int:

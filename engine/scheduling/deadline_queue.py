@@ -11,11 +11,11 @@ from engine.scheduling.waiting_queue import Urgency
 
 
 class DeadlineQueue:
-    """Waiting requests by deadline; those without one come last, by arrival.
+    """Waiting requests by deadline.
 
     Under overload, earliest-deadline-first spends its time on requests that are late already and makes the next ones
     late as well. A request that cannot meet its deadline any more, because less than `service_s` (the least time that
-    an answer takes) is left, therefore stands behind those that still can.
+    an answer takes) is left, therefore stands behind those that still can, and before those that have none.
     """
 
     def __init__(self, service_s: float = 0.0) -> None:
@@ -35,10 +35,10 @@ class DeadlineQueue:
         del self._requests[bisect_left(self._requests, self.urgency(request), key=self.urgency)]
 
     def peek(self, now_s: float) -> Request:
-        """The most urgent of those that can still be in time; the first to arrive where none can."""
+        """The most urgent of those that can still be in time; where none can, the most urgent of all."""
         first_in_time = (now_s + self._service_s, -inf, 0)
         index = bisect_left(self._requests, first_in_time, key=self.urgency)
-        if index < len(self._requests):
+        if index < len(self._requests) and self._requests[index].deadline_s is not None:
             return self._requests[index]
         return self._requests[0]
 

@@ -139,7 +139,7 @@ class World:
             config,
             batching or ContinuousBatch(config.max_step_tokens),
             admission or ProjectedPeak(),
-            queue or ArrivalQueue(),
+            ArrivalQueue() if queue is None else queue,  # an empty queue is false
         )
         self.device = Device(config)
         self.requests: dict[int, Request] = {}
