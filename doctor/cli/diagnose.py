@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from doctor.cli.exit_codes import ExitCode
-from doctor.cli.options import SeverityName, TimeWindow
+from doctor.cli.options import Seconds, SeverityName, TimeWindow
 from doctor.cli.output import check_writable, say, write
 from doctor.cli.progress import ProgressBars
+from doctor.errors import UsageError
 from doctor.rule import Severity
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class _Request:
 @click.option("--window", type=TimeWindow(), metavar="A:B", help="Look only here; ns, or with a unit: 1.2s:1.5s.")
 @click.option(
     "--unprofiled-seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(),
     metavar="S",
     help="Time of the same window without the profiler; makes the expected win exact.",
 )
@@ -82,9 +83,7 @@ def _run(request: _Request) -> int:
     from doctor.discovery import discovered
     from doctor.reports.presentation import render
 
-    for target in (request.output, request.save):
-        if target is not None:
-            check_writable(target)
+    _check(request)
     rules = load_catalogue(request.rules)
     with ProgressBars(is_wanted=request.has_progress) as bars, discovered(request.paths) as found:
         _say_what_was_skipped(found)
@@ -95,6 +94,17 @@ def _run(request: _Request) -> int:
             diagnosis = diagnose_case(case, rules, _options(request))
     write(render(diagnosis, request.output_format, presentation_for(request.output, request.fail_on)), request.output)
     return _exit_code(diagnosis, request)
+
+
+def _check(request: _Request) -> None:
+    """Refuse before the work what could only fail after it."""
+    if request.window is not None and request.range_name is not None:
+        raise UsageError("--window and --range both choose where to look: give one")
+    if request.save is not None and request.save.exists():
+        raise UsageError(f"{request.save} exists already: name another file or remove it first")
+    for target in (request.output, request.save):
+        if target is not None:
+            check_writable(target)
 
 
 def _options(request: _Request) -> DiagnosisOptions:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import click
 
 from doctor.rule import Severity
@@ -25,6 +27,22 @@ class SeverityName(click.ParamType[Severity]):
             if severity.label == value.lower():
                 return severity
         return self.fail(f"'{value}' is none of {', '.join(severity.label for severity in Severity)}", param, ctx)
+
+
+class Seconds(click.ParamType[float]):
+    """A time over zero."""
+
+    name = "seconds"
+
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Raises `click.BadParameter`, through `fail`, for anything that no clock shows."""
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = math.nan
+        if not (math.isfinite(seconds) and seconds > 0):
+            self.fail(f"'{value}' is not a time in seconds over zero", param, ctx)
+        return seconds
 
 
 class TimeWindow(click.ParamType[tuple[int, int]]):

@@ -47,12 +47,22 @@ def write(text: str, target: Path | None) -> None:
 
 
 def _write_standard_output(text: str) -> None:
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    if sys.stdout is None:
+        raise UsageError("cannot write standard output: it is closed")
+    encoding = sys.stdout.encoding or "utf-8"
     try:
         sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
         sys.stdout.flush()
-    except BrokenPipeError:
-        # the reader has seen enough; Python's own flush at exit must not complain either
+    except BrokenPipeError:  # the reader has seen enough
+        _close_standard_output()
+    except OSError as error:
+        _close_standard_output()
+        raise UsageError(f"cannot write standard output: {error.strerror or error}") from error
+
+
+def _close_standard_output() -> None:
+    """Send what is still buffered nowhere: Python's own flush at exit would complain once more."""
+    with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -59,7 +59,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Columns aligned: numbers to the right, text to the left, NULL as nothing."""
     cells = [["" if value is None else _one_line(value) for value in row] for row in rows]
     widths = [max([len(name), *(len(row[place]) for row in cells)]) for place, name in enumerate(columns)]
-    is_number = [all(isinstance(row[place], int | float | None) for row in rows) for place in range(len(columns))]
+    is_number = [all(_is_number(row[place]) for row in rows) for place in range(len(columns))]
 
     def line(values: Sequence[str]) -> str:
         padded = (
@@ -69,6 +69,10 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
         return "  ".join(padded).rstrip()
 
     return "\n".join([line(columns), line(["-" * width for width in widths]), *map(line, cells)]) + "\n"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | None) and not isinstance(value, bool)
 
 
 def _csv(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

@@ -122,7 +122,7 @@ def gain_sentence(gain: Gain | None) -> str:
         parts.append(f"at most {format_speedup(gain.speedup_bound)}{promise}")
     if gain.bytes is not None:
         parts.append(f"{format_bytes(gain.bytes)} of memory")
-    return ", ".join(parts)
+    return ", ".join(parts) or "not promised, since the replay does not fit this recording"
 
 
 def _range(gain: Gain) -> str:

@@ -25,3 +25,9 @@ def shared_trace(name: str) -> Path:
     if not path.exists():
         pytest.skip(f"needs {name} in $DOCTOR_TRACES or {folder}")
     return path
+
+
+def trace_of(folder: Path) -> Path:
+    """The first recording in a sample's folder: the file beside its notes, expectation and recorder."""
+    notes = {".md", ".py", ".txt"}
+    return next(path for path in sorted(folder.iterdir()) if path.suffix not in notes and path.name != "expected.json")

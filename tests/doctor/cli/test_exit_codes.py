@@ -2,18 +2,19 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import pickle
 import signal
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import ModuleType
 
+import click
 import pytest
 
 from doctor.cli.main import main
-from tests.support.traces import sample
+from tests.support.traces import sample, trace_of
 
 Run = tuple[int, str, str]
 SICK = "launch-bound-decode"
@@ -100,13 +101,13 @@ def test_a_folder_without_evidence_is_refused(capfd: pytest.CaptureFixture[str],
     ids=" ".join,
 )
 def test_arguments_that_make_no_sense_are_refused(capfd: pytest.CaptureFixture[str], arguments: list[str]) -> None:
-    refused(run(capfd, "diagnose", sample(SICK), *arguments))
+    refused(run(capfd, "diagnose", trace_of(sample(SICK)), *arguments))
 
 
 def test_a_case_is_never_overwritten(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     kept = tmp_path / "kept.duckdb"
     kept.write_text("precious")
-    assert "exists already" in refused(run(capfd, "diagnose", sample(SICK), "--save", kept))
+    assert "exists already" in refused(run(capfd, "diagnose", trace_of(sample(SICK)), "--save", kept))
     assert kept.read_text() == "precious"
 
 
@@ -132,18 +133,58 @@ def test_ctrl_c_gives_130_and_no_traceback() -> None:
     out, err = process.communicate()
     assert process.returncode == 130
     assert out == b""
-    assert err == b"doctor: interrupted\n"
+    assert err.strip() == b"doctor: interrupted"
 
 
-def test_an_unexpected_exception_is_one_line_that_asks_for_a_report(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+BROKEN_RULE = """
+from typing import NamedTuple
+from doctor.rule import About, Rule, Stage, Verdict
+
+class Row(NamedTuple):
+    answer: int
+
+def judge(row: Row) -> Verdict:
+    return 1 / 0
+
+RULE = Rule(
+    about=About("broken-rule", "A rule that fails", Stage.GENERAL, reads=("kernel",), needs=("kineto",)),
+    thresholds={}, sql="SELECT 1 AS answer", row=Row, judge=judge, fixes=(), verify="", doc="",
+)
+"""
+
+
+def test_a_rule_of_the_users_that_fails_is_refused(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "broken_rule.py").write_text(BROKEN_RULE)
+    arguments = ("--rules", tmp_path, "--select", "broken-rule")
+    assert "broken-rule" in refused(run(capfd, "diagnose", trace_of(sample(SICK)), *arguments))
+
+
+@pytest.mark.parametrize("is_debugging", [False, True])
+def test_an_unexpected_exception_is_one_line_and_a_traceback_only_when_asked_for(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_debugging: bool
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.delenv("DOCTOR_DEBUG", raising=False)
-    deep = json.dumps([]) + "\n"
-    (tmp_path / "deep.json").write_text(deep)
-    code, out, err = run(capfd, "diagnose", tmp_path / "deep.json")
+    @click.command("failing")
+    def command() -> None:
+        raise LookupError("lost\nfor good")
+
+    module = ModuleType("doctor.cli.failing")
+    module.__dict__["command"] = command
+    monkeypatch.setitem(sys.modules, "doctor.cli.failing", module)
+    monkeypatch.setattr("doctor.cli.main.COMMANDS", ("failing",))
+    monkeypatch.setenv("DOCTOR_DEBUG", "1" if is_debugging else "")
+    code, out, err = run(capfd, "failing")
+    first, *rest = err.splitlines()
     assert code == 2
     assert out == ""
-    assert len(err.splitlines()) == 1
-    assert os.environ.get("DOCTOR_DEBUG") is None
+    assert first.startswith("doctor: unexpected LookupError: lost.")
+    assert "DOCTOR_DEBUG=1" in first
+    assert ("Traceback (most recent call last):" in rest) is is_debugging
+    assert bool(rest) is is_debugging
+
+
+def test_an_output_that_takes_nothing_is_refused() -> None:
+    program = [sys.executable, "-m", "doctor.cli.main", "rules"]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 2
+    assert done.stderr == b"doctor: cannot write standard output: No space left on device\n"

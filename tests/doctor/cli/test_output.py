@@ -11,7 +11,7 @@ import pytest
 from doctor.cli.main import main
 from doctor.cli.output import write
 from doctor.errors import UsageError
-from tests.support.traces import sample
+from tests.support.traces import sample, trace_of
 
 SICK = "launch-bound-decode"
 
@@ -57,16 +57,16 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 def test_a_reader_that_stops_listening_is_no_error() -> None:
     program = [sys.executable, "-m", "doctor.cli.main", "rules"]
-    process = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stdout is not None
-    process.stdout.close()
-    assert process.stderr is not None
-    assert process.stderr.read() == b""
-    assert process.wait() == 0
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
 
 
 def test_standard_input_is_read_as_any_file(capfd: pytest.CaptureFixture[str]) -> None:
-    trace = next(path for path in sorted(sample(SICK).iterdir()) if path.name.startswith("trace"))
+    trace = trace_of(sample(SICK))
     program = [sys.executable, "-m", "doctor.cli.main", "diagnose", "--format", "json", "-"]
     with trace.open("rb") as stream:
         piped = subprocess.run(program, stdin=stream, capture_output=True, check=True)

@@ -23,8 +23,8 @@ def test_saving_a_case_leaves_the_case_alone(case: Path) -> None:
 
 
 def test_sql_prints_a_table(case: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["sql", str(case), "SELECT count(*) > 100 AS has_kernels, NULL AS nothing FROM kernel"]) == 0
-    assert capfd.readouterr().out == "has_kernels  nothing\n-----------  -------\nTrue\n"
+    assert main(["sql", str(case), "SELECT 'text' AS word, 12 AS number, NULL AS nothing FROM source"]) == 0
+    assert capfd.readouterr().out == "word  number  nothing\n----  ------  -------\ntext      12\n"
 
 
 def test_sql_prints_csv_and_json(case: Path, capfd: pytest.CaptureFixture[str]) -> None:
