@@ -72,9 +72,13 @@ def _ends_within(calls: Calls, call: Int, end: Real) -> Flag:
 
 
 def _streams(ops: Ops, stream_thread: Int) -> list[_Stream]:
-    count = len(stream_thread)
-    bounds = np.searchsorted(ops.stream, np.arange(count + 1))
-    return [_Stream(int(bounds[s]), int(bounds[s + 1]), int(stream_thread[s])) for s in range(count)]
+    """The streams that hold operations."""
+    bounds = np.searchsorted(ops.stream, np.arange(len(stream_thread) + 1)).tolist()
+    return [
+        _Stream(first, last, thread)
+        for first, last, thread in zip(bounds[:-1], bounds[1:], stream_thread.tolist(), strict=True)
+        if last > first
+    ]
 
 
 def _last_launched(calls: Calls, ops: Ops, stream: _Stream, waiting: Int) -> Int:
