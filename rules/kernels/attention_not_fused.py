@@ -1,0 +1,181 @@
+"""Attention is computed with its scores in memory: product, scale, mask, softmax, product.
+
+What happens: eager attention writes a matrix of queries by keys for every head, reads it for the scale, the mask and
+the softmax, and reads it again for the second product. Time and memory grow with the square of the length; a fused
+kernel never writes the scores.
+
+How it is detected: a softmax kernel on a stream with a matrix product at most twelve kernels before and six after it,
+and no sampling or routing kernel between. The win is the run replayed without everything between the two products;
+the products stand for the fused kernel.
+
+When it is not this: softmax over the vocabulary belongs to sampling, softmax before a top-k to expert routing. In
+decode with short contexts the scores are small and fusing wins little; the replay says so.
+"""
+
+from typing import NamedTuple
+
+from doctor.rule import (
+    About,
+    Act,
+    Cleared,
+    Cure,
+    CureStep,
+    Evidence,
+    Finding,
+    Fix,
+    Rule,
+    Stage,
+    Target,
+    Threshold,
+    Verdict,
+    Where,
+)
+
+ABOUT = About(
+    id="attention-not-fused",
+    title="Attention is not fused: scores go through memory",
+    stage=Stage.SPECIFIC,
+    reads=("device_op", "kernel"),
+    needs=("nsys-report", "nsys-sqlite", "kineto"),
+)
+
+THRESHOLDS = {
+    "before": Threshold(
+        12, "kernels from product to softmax", source="own H200 recordings: scale, masks and casts between"
+    ),
+    "after": Threshold(6, "kernels from softmax to product", source="own H200 recordings"),
+    "min_share": Threshold(0.1, "share of device time", source="rule of thumb: below this other work leads"),
+    "min_count": Threshold(4, "softmax kernels", source="fewer than the layers of any language model"),
+}
+
+SANDWICHES = """
+    WITH sequence AS (
+        SELECT device_op_id, source_id, device_id, stream_id, start_ns, end_ns, family,
+            row_number() OVER (PARTITION BY source_id, device_id, stream_id ORDER BY device_op_id) AS place
+        FROM device_op, steady_window WHERE kind = 'kernel' AND start_ns >= from_ns AND start_ns < until_ns
+    ),
+    placed AS (
+        SELECT *,
+            max(CASE WHEN family = 'gemm' THEN place END) OVER before AS product_before,
+            min(CASE WHEN family = 'gemm' THEN place END) OVER after AS product_after,
+            max(CASE WHEN family IN ('sampling', 'moe', 'select', 'attention') THEN place END) OVER before AS other_before,
+            min(CASE WHEN family IN ('sampling', 'moe', 'select', 'attention') THEN place END) OVER after AS other_after
+        FROM sequence
+        WINDOW before AS (PARTITION BY source_id, device_id, stream_id ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
+            after AS (PARTITION BY source_id, device_id, stream_id ORDER BY place ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)
+    ),
+    sandwich AS (
+        SELECT source_id, device_id, stream_id, product_before, product_after
+        FROM placed
+        WHERE family = 'softmax' AND place - product_before <= 12 AND product_after - place <= 6
+            AND coalesce(other_before, -1) < product_before AND coalesce(other_after, product_after + 1) > product_after
+    )
+"""
+
+INNER = f"""{SANDWICHES}
+    SELECT sequence.device_op_id
+    FROM sequence ASOF JOIN sandwich ON sequence.source_id = sandwich.source_id AND sequence.device_id = sandwich.device_id
+        AND sequence.stream_id = sandwich.stream_id AND sequence.place > sandwich.product_before
+    WHERE sequence.place < sandwich.product_after
+"""
+
+SQL = f"""
+WITH inside AS ({INNER}),
+inner_work AS (
+    SELECT count(*) FILTER (family = 'softmax') AS softmax_count, coalesce(sum(end_ns - start_ns), 0)::BIGINT AS inner_ns,
+        max(end_ns - start_ns) FILTER (family = 'softmax') AS longest_ns,
+        arg_max(start_ns, end_ns - start_ns) AS longest_start_ns, arg_max(end_ns, end_ns - start_ns) AS longest_end_ns
+    FROM inside JOIN device_op USING (device_op_id)
+)
+SELECT softmax_count, inner_ns, longest_ns, longest_start_ns, longest_end_ns,
+    (SELECT sum(busy_ns)::BIGINT FROM device_busy) AS busy_ns,
+    (SELECT count(*) FROM device_op WHERE family = 'attention') AS fused_count
+FROM inner_work
+"""
+
+CURE = Cure(steps=(CureStep(Target.DEVICE_OP, Act.REMOVE, INNER),), is_host_work=False, spread=1.5)
+
+
+class UnfusedAttention(NamedTuple):
+    """Softmax kernels between two matrix products, and what lies between them."""
+
+    softmax_count: int
+    inner_ns: int
+    longest_ns: int | None
+    longest_start_ns: int | None
+    longest_end_ns: int | None
+    busy_ns: int | None
+    fused_count: int
+
+
+def judge(row: UnfusedAttention) -> Verdict:
+    """A tenth of the device's time between the two products of attention."""
+    if row.softmax_count < THRESHOLDS["min_count"].value or not row.busy_ns:
+        return None
+    share = row.inner_ns / row.busy_ns
+    if share < THRESHOLDS["min_share"].value:
+        return Cleared(f"attention is not fused, but its softmax and masks take {share:.1%} of the device's time")
+    return Finding(
+        summary=f"{row.softmax_count} attentions with their scores in memory: softmax, scale and masks between the two products"
+        f" take {share:.0%} of the device's time",
+        evidence=(
+            Evidence("between the two products", share, "share of device time"),
+            Evidence("softmax kernels", float(row.softmax_count), "kernels"),
+            Evidence(
+                "longest softmax",
+                (row.longest_ns or 0) / 1e6,
+                "ms",
+                Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns),
+            ),
+            Evidence("fused attention kernels", float(row.fused_count), "kernels"),
+        ),
+        cure=CURE,
+        confidence=0.85,
+        cleared=f"{row.softmax_count} attentions are not fused, but the device waits for the host anyway",
+    )
+
+
+FIXES = (
+    Fix(
+        "pytorch",
+        "torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)",
+        "one kernel that never writes the scores",
+        source="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
+    ),
+    Fix(
+        "vllm",
+        "--attention-backend FLASH_ATTN (or FLASHINFER)",
+        "paged, fused attention",
+        source="https://docs.vllm.ai/en/latest/configuration/engine_args.html",
+    ),
+    Fix(
+        "sglang",
+        "--attention-backend fa3 (or flashinfer, triton)",
+        "paged, fused attention; torch_native is not fused",
+        source="https://docs.sglang.ai/advanced_features/attention_backend.html",
+    ),
+    Fix(
+        "tensorrt-llm",
+        "attn_backend: TRTLLM",
+        "fused multi-head attention",
+        source="https://nvidia.github.io/TensorRT-LLM/llm-api/reference.html",
+    ),
+    Fix(
+        "transformers",
+        'from_pretrained(..., attn_implementation="sdpa") (or "flash_attention_2"); drop output_attentions=True',
+        "asking for attention weights forces the eager path",
+        source="https://huggingface.co/docs/transformers/attention_interface",
+    ),
+)
+
+RULE = Rule(
+    about=ABOUT,
+    thresholds=THRESHOLDS,
+    sql=SQL,
+    row=UnfusedAttention,
+    judge=judge,
+    fixes=FIXES,
+    verify="record again: flash or fmha kernels in place of softmax, and peak memory no longer grows with the square of the"
+    " length.",
+    doc=__doc__,
+)

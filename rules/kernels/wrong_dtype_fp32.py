@@ -1,0 +1,187 @@
+"""The model computes in fp32 on a device whose matrix units want 16 bits.
+
+What happens: fp32 matrix products run on the general-purpose units, an eighth to a thirtieth of the rate of bf16 on the
+matrix units, and read twice the bytes. A checkpoint loaded without a dtype, or an autocast that was left out, does
+that to a whole model without any other sign.
+
+How it is detected: the share of fp32 products in the time of all matrix products, from kernel names (sgemm, ffma, simt).
+The win is the run replayed with each product at the device's own ratio: products that fill the device with large tiles
+are bound by arithmetic and gain the ratio of the units; all others are bound by bandwidth and gain two, as do long
+element-wise kernels.
+
+When it is not this: norms, logits and expert routing in fp32 are intended and small. TF32 kernels use the matrix units
+already. Training in fp32 may be on purpose.
+"""
+
+from typing import NamedTuple
+
+from doctor.rule import (
+    About,
+    Act,
+    Cure,
+    CureStep,
+    Evidence,
+    Finding,
+    Fix,
+    Rule,
+    Stage,
+    Target,
+    Threshold,
+    Verdict,
+)
+
+ABOUT = About(
+    id="wrong-dtype-fp32",
+    title="The model computes in fp32",
+    stage=Stage.SPECIFIC,
+    reads=("device_op", "kernel"),
+    needs=("nsys-report", "nsys-sqlite", "kineto"),
+    group="fp32",
+    group_rank=0,
+)
+
+THRESHOLDS = {
+    "min_share": Threshold(0.2, "share of matrix-product time", source="huggingface/transformers#21681"),
+    "tile_elements": Threshold(4096, "elements of an output tile", source="64 x 64: smaller tiles serve few rows"),
+    "long_ns": Threshold(10_000, "ns", source="element-wise kernels this long are bound by bandwidth"),
+}
+
+# Dense bf16 (fp16 before Ampere) against fp32, by vendor datasheets: B200 2250/75, H100 and H200 989/67, RTX 40 165/83,
+# A10 and RTX 30 70/35 (with fp32 accumulation), A100 312/19.5, T4 65/8.1, V100 125/15.7, MI300X 1307/163.
+UNIT_RATIO = """
+    coalesce((SELECT CASE
+        WHEN vendor = 'amd' THEN 8.0
+        WHEN compute_major >= 10 THEN 30.0
+        WHEN compute_major = 9 THEN 14.8
+        WHEN compute_major = 8 AND compute_minor = 0 THEN 16.0
+        WHEN compute_major = 8 THEN 2.0
+        WHEN compute_major = 7 THEN 8.0
+        ELSE 2.0 END
+    FROM device ORDER BY memory_bytes DESC NULLS LAST LIMIT 1), 8.0)
+"""
+
+# Four fifths of the ratio: measured bf16 products reach about 0.8 of the peak, fp32 ones nearly all of theirs.
+PRODUCTS = f"""
+    SELECT op.device_op_id, op.start_ns, op.end_ns,
+        coalesce(try_cast(regexp_extract(text.text, '(\\d{{2,3}})x(\\d{{2,3}})', 1) AS INTEGER)
+            * try_cast(regexp_extract(text.text, '(\\d{{2,3}})x(\\d{{2,3}})', 2) AS INTEGER), 0) >= $tile_elements
+            AND NOT regexp_matches(lower(text.text), 'gemv|split_?k')
+            AND coalesce(op.grid_blocks, 0) >= 0.5 * coalesce((SELECT max(sm_count) FROM device), 100) AS is_arithmetic_bound,
+        greatest(2.0, 0.8 * {UNIT_RATIO}) AS unit_ratio
+    FROM device_op AS op JOIN text ON text_id = name_id, steady_window
+    WHERE op.precision = 'fp32' AND op.start_ns >= from_ns AND op.start_ns < until_ns
+"""
+
+SQL = f"""
+WITH product AS ({PRODUCTS}),
+gemm AS (
+    SELECT coalesce(sum(end_ns - start_ns), 0)::BIGINT AS gemm_ns
+    FROM device_op, steady_window WHERE family = 'gemm' AND start_ns >= from_ns AND start_ns < until_ns
+)
+SELECT count(*) AS product_count, coalesce(sum(end_ns - start_ns), 0)::BIGINT AS fp32_ns, any_value(gemm_ns) AS gemm_ns,
+    coalesce(sum(end_ns - start_ns) FILTER (is_arithmetic_bound), 0)::BIGINT AS arithmetic_ns, any_value(unit_ratio) AS unit_ratio,
+    (SELECT sum(busy_ns)::BIGINT FROM device_busy) AS busy_ns, (SELECT max(name) FROM device) AS device_name
+FROM product, gemm
+"""
+
+CURE = Cure(
+    steps=(
+        CureStep(
+            Target.DEVICE_OP,
+            Act.SCALE,
+            f"SELECT device_op_id, 1.0 / CASE WHEN is_arithmetic_bound THEN unit_ratio ELSE 2.0 END FROM ({PRODUCTS})",
+            values={"tile_elements": THRESHOLDS["tile_elements"].value},
+        ),
+        CureStep(
+            Target.DEVICE_OP,
+            Act.SCALE,
+            """SELECT device_op_id FROM device_op AS op JOIN text ON text_id = name_id, steady_window
+            WHERE family IN ('elementwise', 'activation', 'norm', 'softmax', 'concat', 'rope', 'reduction')
+                AND end_ns - op.start_ns >= $long_ns AND op.start_ns >= from_ns AND op.start_ns < until_ns
+                AND NOT regexp_matches(lower(text.text), 'bfloat16|half|bf16|fp16')""",
+            values={"long_ns": THRESHOLDS["long_ns"].value},
+            value=0.5,
+        ),
+    ),
+    is_host_work=False,
+    spread=1.5,
+)
+
+
+class Fp32Products(NamedTuple):
+    """fp32 matrix products of the window."""
+
+    product_count: int
+    fp32_ns: int
+    gemm_ns: int | None
+    arithmetic_ns: int
+    unit_ratio: float | None
+    busy_ns: int | None
+    device_name: str | None
+
+
+def judge(row: Fp32Products) -> Verdict:
+    """A fifth of the time of all products."""
+    if not row.product_count or not row.gemm_ns or not row.busy_ns:
+        return None
+    share = row.fp32_ns / row.gemm_ns
+    if share < THRESHOLDS["min_share"].value:
+        return None
+    return Finding(
+        summary=f"{share:.0%} of the matrix-product time is fp32 ({row.product_count:,} kernels, {row.fp32_ns / row.busy_ns:.0%} of"
+        f" the device's time)",
+        evidence=(
+            Evidence("fp32 matrix products", share, "share of matrix-product time"),
+            Evidence("fp32 matrix products", row.fp32_ns / row.busy_ns, "share of device time"),
+            Evidence("of these bound by arithmetic", row.arithmetic_ns / max(row.fp32_ns, 1), "share of their time"),
+            Evidence("16-bit units against fp32 on this device", row.unit_ratio or 0.0, "x, as reached"),
+        ),
+        cure=CURE,
+        confidence=0.85,
+        cleared=f"{share:.0%} of the matrix-product time is fp32, but the device waits for the host anyway",
+    )
+
+
+FIXES = (
+    Fix(
+        "pytorch",
+        'model.to(torch.bfloat16), or torch.autocast("cuda", torch.bfloat16)',
+        "products run on the matrix units and weights take half the bytes",
+        source="https://docs.pytorch.org/docs/stable/amp.html",
+    ),
+    Fix(
+        "vllm",
+        "--dtype auto (or bfloat16)",
+        "takes the checkpoint's 16-bit type",
+        source="https://docs.vllm.ai/en/latest/configuration/engine_args.html",
+    ),
+    Fix(
+        "sglang",
+        "--dtype auto (or bfloat16)",
+        "takes the checkpoint's 16-bit type",
+        source="https://docs.sglang.ai/advanced_features/server_arguments.html",
+    ),
+    Fix(
+        "tensorrt-llm",
+        "dtype: bfloat16",
+        "builds 16-bit kernels",
+        source="https://nvidia.github.io/TensorRT-LLM/llm-api/reference.html",
+    ),
+    Fix(
+        "transformers",
+        'from_pretrained(..., dtype="auto") (torch_dtype="auto" before version 5)',
+        "version 4 loads in fp32 unless told otherwise",
+        source="https://huggingface.co/docs/transformers/main_classes/model",
+    ),
+)
+
+RULE = Rule(
+    about=ABOUT,
+    thresholds=THRESHOLDS,
+    sql=SQL,
+    row=Fp32Products,
+    judge=judge,
+    fixes=FIXES,
+    verify="record again: kernel names say bf16, f16 or nvjet in place of sgemm and ffma; weights take two bytes a parameter.",
+    doc=__doc__,
+)

@@ -1,0 +1,228 @@
+"""Large copies between host and device go through pageable memory: slow, and the host waits for each.
+
+What happens: the device can only reach pinned host memory by itself. From pageable memory the driver stages the copy
+through a small pinned buffer: a third of the link's rate or less, and a call that was meant to be asynchronous returns
+only when the copy is done. Neither the copy nor the launches behind it overlap anything.
+
+How it is detected: copies of 64 KiB or more whose host side is pageable, by bytes and by the host's time in them. They
+are invisible in gaps, since the copy itself keeps the device busy: the win is the run replayed with calls of 5 us and
+copies at the rate of pinned memory on a stream of their own, which still has to carry every byte.
+
+When it is not this: copies of a few bytes (positions, tokens) cost their launch and nothing more. Weights that come up
+again every step should stay on the device: pinning them is second best. A load phase before the steady window is not
+counted.
+"""
+
+from typing import NamedTuple
+
+from doctor.rule import (
+    About,
+    Act,
+    Cure,
+    CureStep,
+    Evidence,
+    Finding,
+    Fix,
+    Rule,
+    Severity,
+    Stage,
+    Target,
+    Threshold,
+    Verdict,
+    Where,
+)
+
+ABOUT = About(
+    id="pageable-copies",
+    title="Copies go through pageable host memory",
+    stage=Stage.SPECIFIC,
+    reads=("device_op", "memcpy"),
+    needs=("nsys-report", "nsys-sqlite", "kineto"),
+)
+
+THRESHOLDS = {
+    "large_bytes": Threshold(65_536, "bytes", source="CUDA Runtime API: smaller pageable copies are staged at once"),
+    "min_bytes_share": Threshold(
+        0.2, "share of bytes between host and device", source="vllm-project/vllm#32965 and like"
+    ),
+    "min_steps": Threshold(3, "steps or copies", source="a cause seen once or twice is not what the run is made of"),
+    "call_ns": Threshold(5_000, "ns", source="own H200 recordings: an asynchronous copy from pinned memory"),
+}
+
+SQL = """
+WITH copy AS (
+    SELECT op.*, 'pageable' IN (src_kind, dst_kind) AND size_bytes >= $large_bytes AS is_large_pageable,
+        call.start_ns AS call_start_ns, call.end_ns - call.start_ns AS call_ns, call.step_id
+    FROM device_op AS op
+    LEFT JOIN launch USING (device_op_id)
+    LEFT JOIN (SELECT host_call_id, start_ns, end_ns, step_id FROM thread_call) AS call USING (host_call_id), steady_window
+    WHERE kind = 'memcpy' AND copy_kind IN ('htod', 'dtoh') AND op.start_ns >= from_ns AND op.start_ns < until_ns
+),
+repeated AS (
+    SELECT max(same_count) AS repeated_count FROM (
+        SELECT count(*) AS same_count FROM copy WHERE is_large_pageable AND copy_kind = 'htod' GROUP BY size_bytes)
+)
+SELECT count(*) FILTER (is_large_pageable) AS copy_count, coalesce(sum(size_bytes) FILTER (is_large_pageable), 0)::BIGINT AS pageable_bytes,
+    coalesce(sum(size_bytes), 0)::BIGINT AS all_bytes, coalesce(sum(end_ns - start_ns) FILTER (is_large_pageable), 0)::BIGINT AS copy_ns,
+    coalesce(sum(call_ns) FILTER (is_large_pageable), 0)::BIGINT AS call_ns,
+    count(DISTINCT step_id) FILTER (is_large_pageable) AS step_with_count,
+    coalesce(sum(size_bytes) FILTER (is_large_pageable AND copy_kind = 'htod'), 0)::BIGINT AS up_bytes,
+    (SELECT repeated_count FROM repeated) AS repeated_count, (SELECT count(*) FROM step) AS step_count,
+    arg_max(start_ns, end_ns - start_ns) FILTER (is_large_pageable) AS longest_start_ns,
+    arg_max(end_ns, end_ns - start_ns) FILTER (is_large_pageable) AS longest_end_ns,
+    (SELECT until_ns - from_ns FROM steady_window) AS window_ns,
+    (SELECT max(memory_bytes) FROM device) AS memory_bytes
+FROM copy
+"""
+
+LARGE = """
+    FROM device_op AS op
+    LEFT JOIN launch USING (device_op_id), steady_window
+    WHERE op.kind = 'memcpy' AND op.copy_kind IN ('htod', 'dtoh') AND 'pageable' IN (op.src_kind, op.dst_kind)
+        AND op.size_bytes >= 65536 AND op.start_ns >= from_ns AND op.start_ns < until_ns
+"""
+
+# The rate of the link: the best pinned copy of this recording; without one, what PCIe of the device's generation carries
+# (5 from compute capability 9 and on AMD's data-centre parts, 4 from 8, else 3), and never less than what was seen.
+PINNED_RATE = """
+    SELECT greatest(
+        coalesce((SELECT max(size_bytes / (end_ns - start_ns)) FROM device_op
+            WHERE kind = 'memcpy' AND copy_kind IN ('htod', 'dtoh') AND size_bytes >= 1048576 AND end_ns > start_ns), 0),
+        CASE WHEN EXISTS (SELECT 1 FROM device_op WHERE kind = 'memcpy' AND size_bytes >= 1048576
+                AND 'pinned' IN (src_kind, dst_kind)) THEN 0
+            ELSE coalesce((SELECT CASE WHEN compute_major >= 9 THEN 50 WHEN compute_major = 8 THEN 24 ELSE 12 END
+                FROM device WHERE compute_major IS NOT NULL ORDER BY memory_bytes DESC NULLS LAST LIMIT 1), 24) END
+    ) AS bytes_per_ns
+"""
+
+CURE = Cure(
+    steps=(
+        CureStep(
+            Target.HOST_CALL,
+            Act.SET_DURATION_NS,
+            f"SELECT DISTINCT host_call_id {LARGE} AND host_call_id IS NOT NULL",
+            value=THRESHOLDS["call_ns"].value,
+        ),
+        CureStep(
+            Target.HOST_CALL,
+            Act.REMOVE,
+            f"""SELECT following.host_call_id
+            FROM thread_call AS following
+            JOIN thread_call AS copy_call ON copy_call.source_id = following.source_id AND copy_call.pid = following.pid
+                AND copy_call.tid = following.tid AND following.interval_id = copy_call.interval_id + 1
+            WHERE following.call_class = 'sync' AND copy_call.is_launching
+                AND copy_call.host_call_id IN (SELECT host_call_id {LARGE})""",
+        ),
+        CureStep(
+            Target.DEVICE_OP,
+            Act.SET_DURATION_NS,
+            f"SELECT op.device_op_id, op.size_bytes / (SELECT bytes_per_ns FROM ({PINNED_RATE})) {LARGE}",
+        ),
+        CureStep(Target.DEVICE_OP, Act.MOVE_TO_SIDE_STREAM, f"SELECT op.device_op_id {LARGE}"),
+    ),
+    is_host_work=False,
+    spread=1.3,
+)
+
+
+class LargeCopies(NamedTuple):
+    """Copies between host and device in the window."""
+
+    copy_count: int
+    pageable_bytes: int
+    all_bytes: int
+    copy_ns: int
+    call_ns: int
+    step_with_count: int
+    up_bytes: int
+    repeated_count: int | None
+    step_count: int
+    longest_start_ns: int | None
+    longest_end_ns: int | None
+    window_ns: int
+    memory_bytes: int | None
+
+
+def judge(row: LargeCopies) -> Verdict:
+    """A fifth of the bytes or more, again and again."""
+    least = THRESHOLDS["min_steps"].value
+    if not row.copy_count or row.pageable_bytes < THRESHOLDS["min_bytes_share"].value * row.all_bytes:
+        return None
+    recurring = (row.step_with_count if row.step_count else row.copy_count) >= least
+    rate = row.pageable_bytes / max(row.copy_ns, 1)
+    per_step = row.pageable_bytes / max(row.step_with_count, 1) / 2**20
+    comes_again = (row.repeated_count or 0) >= least and row.up_bytes > 0.5 * row.pageable_bytes
+    return Finding(
+        summary=f"{row.copy_count} pageable copies, {row.pageable_bytes / 2**30:.2f} GiB at {rate:.1f} GB/s, hold the host for"
+        f" {row.call_ns / row.window_ns:.0%} of the window",
+        evidence=(
+            Evidence("bytes through pageable memory", row.pageable_bytes / max(row.all_bytes, 1), "share of bytes"),
+            Evidence("rate of these copies", rate, "GB/s"),
+            Evidence("host time in their calls", row.call_ns / row.window_ns, "share of window"),
+            Evidence("per step", per_step, "MiB"),
+            Evidence(
+                "longest copy",
+                ((row.longest_end_ns or 0) - (row.longest_start_ns or 0)) / 1e6,
+                "ms",
+                Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns),
+            ),
+        ),
+        cure=CURE,
+        confidence=0.9,
+        cleared=f"{row.copy_count} pageable copies ({row.pageable_bytes / 2**20:.0f} MiB), but they cost little here",
+        fixes=(KEEP_RESIDENT, *FIXES) if comes_again else (),
+        max_severity=Severity.CRITICAL if recurring else Severity.LOW,
+    )
+
+
+KEEP_RESIDENT = Fix(
+    "pytorch",
+    "keep on the device what comes up again every step (weights, tables): move it once, before the loop",
+    "the same sizes are copied up step after step; where they fit in memory, not copying beats copying fast",
+    source="own H200 recordings: resident weights 24x, pinned copies 5.9x",
+)
+
+FIXES = (
+    Fix(
+        "pytorch",
+        "tensor.pin_memory() once, then .to(device, non_blocking=True) on a stream of its own",
+        "copies run at the link's rate beside the computation",
+        source="https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html",
+    ),
+    Fix(
+        "vllm",
+        "keep pinned memory available (not under WSL); --cpu-offload-gb 0 where the model fits",
+        "input tensors are staged in pinned buffers",
+        source="https://docs.vllm.ai/en/latest/configuration/conserving_memory.html",
+    ),
+    Fix(
+        "sglang",
+        "--cpu-offload-gb 0 where the model fits",
+        "weights stay on the device",
+        source="https://docs.sglang.ai/advanced_features/server_arguments.html",
+    ),
+    Fix(
+        "tensorrt-llm",
+        "kv_cache_config: {host_cache_size: 0} unless blocks are reused from the host",
+        "no copies of cold blocks",
+        source="https://nvidia.github.io/TensorRT-LLM/llm-api/reference.html",
+    ),
+    Fix(
+        "transformers",
+        'device_map={"": 0} in place of CPU offload; DataLoader(pin_memory=True)',
+        "weights stay on the device, inputs are pinned",
+        source="https://huggingface.co/docs/accelerate/usage_guides/big_modeling",
+    ),
+)
+
+RULE = Rule(
+    about=ABOUT,
+    thresholds=THRESHOLDS,
+    sql=SQL,
+    row=LargeCopies,
+    judge=judge,
+    fixes=FIXES,
+    verify="record again: the copies' source kind is Pinned, their rate is the link's (20 GB/s and more on PCIe 4), and they"
+    " overlap kernels.",
+    doc=__doc__,
+)

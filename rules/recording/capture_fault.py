@@ -1,0 +1,156 @@
+"""The recording misses what it was made for: launches without kernels, or no device work at all.
+
+What happens: the profiler followed the parent process while a worker did the work; it lacked the right to read the
+device; events were dropped; or the window holds only the capture of CUDA graphs, whose launches run nothing. The
+diagnosis of such a file would be the diagnosis of something else.
+
+How it is detected: launch calls whose correlation id no kernel carries (calls made while a stream is captured run
+nothing and are told apart); a recording without any device work; the recorder's own words about lost events.
+
+When it is not this: the few launches at the edges of a window; launches of a graph that was recorded at graph level.
+"""
+
+from typing import NamedTuple
+
+from doctor.rule import (
+    About,
+    Evidence,
+    Finding,
+    Fix,
+    Rule,
+    Severity,
+    Stage,
+    Threshold,
+    Verdict,
+)
+
+ABOUT = About(
+    id="capture-fault",
+    title="The recording misses the work",
+    stage=Stage.RECORDING,
+    reads=("source",),
+    needs=("nsys-report", "nsys-sqlite", "kineto"),
+)
+
+THRESHOLDS = {
+    "min_missing_share": Threshold(
+        0.1, "share of launches without device work", source="edges of a window lose a few launches"
+    ),
+    "min_launches": Threshold(20, "launches", source="fewer say nothing"),
+}
+
+SQL = """
+WITH capture_edge AS (
+    SELECT source_id, pid, tid, start_ns,
+        sum(CASE WHEN base_name LIKE '%BeginCapture%' THEN 1 WHEN base_name LIKE '%EndCapture%' THEN -1 ELSE 0 END)
+            OVER (PARTITION BY source_id, pid, tid ORDER BY host_call_id) AS open_count
+    FROM host_call WHERE base_name LIKE '%Capture' AND call_class = 'capture'
+),
+called AS (
+    SELECT host_call_id, host_call.source_id, host_call.pid, host_call.tid, host_call.start_ns, call_class,
+        host_call_id IN (SELECT host_call_id FROM launch) AS has_work
+    FROM host_call WHERE call_class IN ('launch', 'graph')
+),
+judged AS (
+    SELECT called.*, coalesce(open_count, 0) > 0 AS is_captured
+    FROM called ASOF LEFT JOIN capture_edge ON called.source_id = capture_edge.source_id AND called.pid = capture_edge.pid
+        AND called.tid = capture_edge.tid AND called.start_ns >= capture_edge.start_ns
+),
+told AS (
+    SELECT string_agg(message, ' | ') AS messages FROM (
+        SELECT DISTINCT message FROM diagnostic
+        WHERE regexp_matches(lower(message), 'dropped|could not parse|lost|not enough|buffer.*(full|overflow)|no cuda events')
+        ORDER BY message LIMIT 3)
+)
+SELECT (SELECT count(*) FROM judged WHERE NOT is_captured) AS launch_count,
+    (SELECT count(*) FROM judged WHERE NOT is_captured AND NOT has_work) AS missing_count,
+    (SELECT count(*) FROM judged WHERE is_captured) AS captured_count,
+    (SELECT count(*) FROM device_op) AS op_count,
+    (SELECT count(*) FROM (SELECT 1 FROM api_call UNION ALL SELECT 1 FROM nvtx_range UNION ALL SELECT 1 FROM os_call
+        UNION ALL SELECT 1 FROM host_op)) AS host_event_count,
+    (SELECT count(*) FROM api_call) AS api_call_count,
+    (SELECT messages FROM told) AS messages,
+    (SELECT count(*) FROM source WHERE kind IN ('nsys-report', 'nsys-sqlite', 'nsys-columnar', 'kineto')) AS recording_count
+"""
+
+
+class Captured(NamedTuple):
+    """Launches, and the device work that belongs to them."""
+
+    launch_count: int
+    missing_count: int
+    captured_count: int
+    op_count: int
+    host_event_count: int
+    api_call_count: int
+    messages: str | None
+    recording_count: int
+
+
+def judge(row: Captured) -> Verdict:
+    """No device work, or a good part of it missing."""
+    if not row.recording_count:
+        return None
+    said = (Evidence("the recorder says", row.messages, "words"),) if row.messages else ()
+    if not row.op_count:
+        summary = (
+            f"the recording holds {row.launch_count:,} launches and no kernel"
+            if row.launch_count
+            else f"the recording holds no device work at all ({row.host_event_count:,} events of the host,"
+            f" {row.api_call_count:,} API calls)"
+        )
+        return Finding(
+            summary, (Evidence("device operations", 0.0, "operations"), *said), severity=Severity.HIGH, confidence=0.95
+        )
+    missing = row.missing_count / max(row.launch_count, 1)
+    if row.launch_count >= THRESHOLDS["min_launches"].value and missing >= THRESHOLDS["min_missing_share"].value:
+        return Finding(
+            f"{row.missing_count:,} of {row.launch_count:,} launches have no device work in the recording",
+            (Evidence("launches without device work", missing, "share of launches"), *said),
+            severity=Severity.HIGH,
+            confidence=0.9,
+        )
+    if row.captured_count > max(row.launch_count, THRESHOLDS["min_launches"].value):
+        return Finding(
+            f"{row.captured_count:,} launches were made while a CUDA graph was being captured and ran nothing; only"
+            f" {row.launch_count:,} ran: this is a recording of start-up, not of serving",
+            (Evidence("launches under capture", float(row.captured_count), "launches"), *said),
+            severity=Severity.HIGH,
+            confidence=0.9,
+        )
+    if row.messages:
+        return Finding("the recorder says that events are missing", said, severity=Severity.INFO, confidence=0.8)
+    return None
+
+
+FIXES = (
+    Fix(
+        "system",
+        "nsys profile --trace=cuda,nvtx --trace-fork-before-exec=true --cuda-graph-trace=node",
+        "workers started by the server are followed",
+        source="https://docs.nvidia.com/nsight-systems/UserGuide/index.html",
+    ),
+    Fix(
+        "vllm",
+        "VLLM_WORKER_MULTIPROC_METHOD=spawn; --profiler-config with the torch profiler, start and stop over HTTP",
+        "the engine's own process is recorded, in steady state",
+        source="https://docs.vllm.ai/en/latest/contributing/profiling.html",
+    ),
+    Fix(
+        "sglang",
+        "POST /start_profile with num_steps once the server is warm",
+        "steady steps in place of start-up",
+        source="https://docs.sglang.ai/developer_guide/benchmark_and_profiling.html",
+    ),
+)
+
+RULE = Rule(
+    about=ABOUT,
+    thresholds=THRESHOLDS,
+    sql=SQL,
+    row=Captured,
+    judge=judge,
+    fixes=FIXES,
+    verify="record again: every launch has its kernel.",
+    doc=__doc__,
+)

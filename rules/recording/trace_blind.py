@@ -1,0 +1,108 @@
+"""The recording cannot show the cause: kernels hidden in graphs, no calls, no host side.
+
+What happens: a recording at graph level has one row a CUDA graph launch; what runs inside is hidden. A trace without
+host calls cannot say why the device idles. Both are easily read as health, or as idleness.
+
+How it is detected: graph rows that hold most of the device's time; device work without any API call.
+
+When it is not this: a graph row is busy time, never idle time, and steps are still seen. Missing launches are
+`capture-fault`.
+"""
+
+from typing import NamedTuple
+
+from doctor.rule import (
+    About,
+    Evidence,
+    Finding,
+    Fix,
+    Rule,
+    Severity,
+    Stage,
+    Threshold,
+    Verdict,
+)
+
+ABOUT = About(
+    id="trace-blind",
+    title="The recording hides what would tell the cause",
+    stage=Stage.RECORDING,
+    reads=("device_op",),
+    needs=("nsys-report", "nsys-sqlite", "kineto"),
+)
+
+THRESHOLDS = {
+    "min_graph_share": Threshold(0.5, "share of device time", source="below this the visible kernels lead"),
+}
+
+SQL = """
+WITH work AS (
+    SELECT coalesce(sum(end_ns - start_ns) FILTER (kind = 'graph'), 0)::BIGINT AS graph_ns, sum(end_ns - start_ns)::BIGINT AS all_ns,
+        count(*) FILTER (kind = 'graph') AS graph_count, count(*) FILTER (kind = 'kernel') AS kernel_count
+    FROM device_op, steady_window WHERE start_ns >= from_ns AND start_ns < until_ns
+)
+SELECT graph_ns, all_ns, graph_count, kernel_count, (SELECT count(*) FROM launch) AS launch_count,
+    (SELECT string_agg(DISTINCT kind, ', ') FROM source JOIN timeline_source USING (source_id)) AS source_kind
+FROM work
+"""
+
+
+class Visibility(NamedTuple):
+    """What of the device's work can be seen."""
+
+    graph_ns: int
+    all_ns: int | None
+    graph_count: int
+    kernel_count: int
+    launch_count: int
+    source_kind: str | None
+
+
+def judge(row: Visibility) -> Verdict:
+    """Name what is hidden."""
+    if not row.all_ns:
+        return None
+    if row.launch_count == 0:
+        return Finding(
+            summary="the recording holds device work but no launch that belongs to it: why the device idles cannot be told",
+            evidence=(Evidence("launches joined to device work", 0.0, "launches"),),
+            severity=Severity.INFO,
+            confidence=0.95,
+        )
+    share = row.graph_ns / row.all_ns
+    if share < THRESHOLDS["min_graph_share"].value:
+        return None
+    return Finding(
+        summary=f"{share:.0%} of the device's time lies in {row.graph_count} CUDA graph launches recorded as one row each;"
+        " their kernels are hidden",
+        evidence=(Evidence("device time inside graph rows", share, "share of device time"),),
+        severity=Severity.INFO,
+        confidence=0.95,
+    )
+
+
+FIXES = (
+    Fix(
+        "system",
+        "nsys profile --cuda-graph-trace=node for a short window",
+        "every kernel of a graph gets its row; it slows graph launches, so keep the window short",
+        source="https://docs.nvidia.com/nsight-systems/UserGuide/index.html",
+    ),
+    Fix(
+        "pytorch",
+        "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])",
+        "the host side shows why the device waits",
+        source="https://docs.pytorch.org/docs/stable/profiler.html",
+    ),
+)
+
+RULE = Rule(
+    about=ABOUT,
+    thresholds=THRESHOLDS,
+    sql=SQL,
+    row=Visibility,
+    judge=judge,
+    fixes=FIXES,
+    verify="record again: kernels are seen inside graph launches.",
+    doc=__doc__,
+)
