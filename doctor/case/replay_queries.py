@@ -50,7 +50,8 @@ SELECT device_op_id, stream, start_ns - $start AS start_ns, end_ns - $start AS e
     CASE kind WHEN 'kernel' THEN 0 WHEN 'memcpy' THEN 1 WHEN 'memset' THEN 2 ELSE 3 END AS kind,
     coalesce(copy_kind = 'dtoh' AND coalesce(dst_kind, 'pageable') = 'pageable', false)
         OR coalesce(copy_kind = 'htod' AND coalesce(src_kind, 'pageable') = 'pageable' AND size_bytes > $staged, false)
-        AS holds_host
+        AS holds_host,
+    CASE WHEN family = 'collective' THEN coalesce(name_id, 0) ELSE -1 END AS collective
 FROM device_op AS op
 JOIN _replay_stream AS s ON op.source_id = s.source_id AND coalesce(op.pid, -1) = coalesce(s.pid, -1)
     AND op.device_id = s.device_id AND op.stream_id = s.stream_id
@@ -117,6 +118,7 @@ class RecordedOps:
         is_graph: part of a CUDA graph launch.
         kind: 0 kernel, 1 copy, 2 memory set, 3 whole graph.
         holds_host: a copy whose call returns only when it is done, by the kind of its memory.
+        collective: a number for each name of a collective, -1 for everything else.
     """
 
     device_op_id: Int
@@ -127,6 +129,7 @@ class RecordedOps:
     is_graph: Flag
     kind: Int
     holds_host: Flag
+    collective: Int
 
 
 @dataclass(frozen=True)
@@ -208,6 +211,7 @@ def _read_ops(cursor: duckdb.DuckDBPyConnection, window: dict[str, int]) -> Reco
         np.asarray(columns["is_graph"], dtype=np.bool_),
         _int(columns["kind"]),
         np.asarray(columns["holds_host"], dtype=np.bool_),
+        _int(columns["collective"]),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from doctor.case.replay_queries import Recording
+from doctor.replay.collectives import find_meetings, split
 from doctor.replay.intervals import running_end
 from doctor.replay.run import Calls, Flag, Int, Ops, Real, Run, index_by_id, position_of
 from doctor.replay.waiting import find_waits
@@ -36,9 +37,16 @@ def build_run(recording: Recording) -> Run:
     """Arrays of every process in the window."""
     thread_count = int(max(recording.stream_process.max(initial=-1), recording.calls.process.max(initial=-1))) + 1
     calls = _order_calls(recording, thread_count)
-    ops = _order_ops(recording, calls)
-    calls, waits = find_waits(calls, ops, recording)
-    return Run(calls, ops, waits, recording.stream_device, recording.stream_process)
+    order = np.argsort(recording.ops.stream, kind="stable")  # already in order of start within each stream
+    ops = _order_ops(recording, order, calls)
+    meetings = find_meetings(ops, recording.ops.collective[order], recording.stream_device[ops.stream])
+    ops = split(ops, meetings, len(recording.stream_device))
+    # the stream in which ranks meet is of no device and no thread
+    apart = np.full(min(len(meetings), 1), -1, dtype=np.int64)
+    device = np.concatenate((recording.stream_device, apart))
+    thread = np.concatenate((recording.stream_process, apart))
+    calls, waits = find_waits(calls, ops, thread, recording.names)
+    return Run(calls, ops, waits, device, thread)
 
 
 def _order_calls(recording: Recording, thread_count: int) -> Calls:
@@ -69,9 +77,8 @@ def _order_calls(recording: Recording, thread_count: int) -> Calls:
     )
 
 
-def _order_ops(recording: Recording, calls: Calls) -> Ops:
+def _order_ops(recording: Recording, order: Int, calls: Calls) -> Ops:
     recorded = recording.ops
-    order = np.argsort(recorded.stream, kind="stable")  # already in order of start within each stream
     stream, start, end = recorded.stream[order], recorded.start_ns[order], recorded.end_ns[order]
     launched = position_of(index_by_id(calls.call_id), recorded.host_call_id[order])
     call = _tie_to_clock(launched, start, recording.stream_process[stream], calls)

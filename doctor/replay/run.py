@@ -117,8 +117,8 @@ class Run:
         calls: host side.
         ops: device side.
         waits: where the host waits for the device.
-        stream_device: device of each stream; devices of two processes are two.
-        stream_thread: thread of each stream's process.
+        stream_device: device of each stream; devices of two processes are two; -1 where ranks meet.
+        stream_thread: thread of each stream's process; -1 where ranks meet.
     """
 
     calls: Calls

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from doctor.case.replay_queries import CallNames, Recording
+from doctor.case.replay_queries import CallNames
 from doctor.replay.intervals import running_end
 from doctor.replay.run import Calls, Flag, Int, Ops, Real, Waits
 
@@ -43,13 +43,13 @@ def of_class(calls: Calls, names: CallNames, wanted: tuple[str, ...]) -> Flag:
     return np.asarray(is_wanted[calls.name])
 
 
-def find_waits(calls: Calls, ops: Ops, recording: Recording) -> tuple[Calls, Waits]:
+def find_waits(calls: Calls, ops: Ops, stream_thread: Int, names: CallNames) -> tuple[Calls, Waits]:
     """The waits, and the calls with their own times without waiting."""
     latest = running_end(ops.stream, ops.end)
     pairs = _merge(
-        _await_copies(calls, ops, latest, of_class(calls, recording.names, ("copy",)), recording.names),
-        _await_streams(calls, ops, latest, recording),
-        _await_events(calls, ops, latest, recording),
+        _await_copies(calls, ops, latest, of_class(calls, names, ("copy",)), names),
+        _await_streams(calls, ops, latest, stream_thread, names),
+        _await_events(calls, ops, latest, stream_thread, names),
     )
     return _own_times(calls, latest, pairs)
 
@@ -88,16 +88,15 @@ def _last_launched(calls: Calls, ops: Ops, stream: _Stream, waiting: Int) -> Int
     return np.where(is_any, stream.first + place, -1)
 
 
-def _await_streams(calls: Calls, ops: Ops, latest: Real, recording: Recording) -> _Awaited:
+def _await_streams(calls: Calls, ops: Ops, latest: Real, stream_thread: Int, names: CallNames) -> _Awaited:
     """Synchronisations and allocations: the last operation of every stream that drained meanwhile."""
-    names = recording.names
     is_sync = of_class(calls, names, ("sync",)) & ~_is_event_wait(calls, names)
     is_alloc = of_class(calls, names, ("alloc",))
     waiting = np.flatnonzero((is_sync | is_alloc) & (calls.end > calls.start))
     found: list[tuple[Int, Int]] = []
     is_all_idle = np.ones(len(waiting), dtype=np.bool_)
     newest, newest_launch = np.full(len(waiting), -1), np.full(len(waiting), -1)
-    for stream in _streams(ops, recording.stream_process):
+    for stream in _streams(ops, stream_thread):
         last = _last_launched(calls, ops, stream, waiting)
         is_any = last >= 0
         is_drained = is_any & (latest[last] <= calls.end[waiting] + CLOCK_SLACK_NS)
@@ -115,12 +114,12 @@ def _await_streams(calls: Calls, ops: Ops, latest: Real, recording: Recording) -
     return _Awaited(call, np.concatenate((op, newest[quiet])), np.zeros(len(call), dtype=np.bool_))
 
 
-def _await_events(calls: Calls, ops: Ops, latest: Real, recording: Recording) -> _Awaited:
+def _await_events(calls: Calls, ops: Ops, latest: Real, stream_thread: Int, names: CallNames) -> _Awaited:
     """Event synchronisations: the operation that ended last before the return, in whatever stream."""
-    waiting = np.flatnonzero(_is_event_wait(calls, recording.names) & (calls.end > calls.start))
+    waiting = np.flatnonzero(_is_event_wait(calls, names) & (calls.end > calls.start))
     best = np.full(len(waiting), -1, dtype=np.int64)
     best_end = calls.start[waiting].copy()
-    for stream in _streams(ops, recording.stream_process):
+    for stream in _streams(ops, stream_thread):
         launched = _last_launched(calls, ops, stream, waiting)
         ended = np.searchsorted(latest[stream.first : stream.last], calls.end[waiting] + CLOCK_SLACK_NS, side="right")
         last = np.minimum(launched, stream.first + ended - 1)

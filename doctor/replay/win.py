@@ -138,14 +138,14 @@ class Replay:
 
     def _work(self, run: Run) -> Real:
         in_place = slice(0, len(self._recorded.ops.op_id))  # moved operations follow behind
-        device = run.stream_device[run.ops.stream[in_place]]
-        work = np.bincount(device, run.ops.duration[in_place], minlength=len(self._busy_ns))
-        return np.asarray(work, dtype=np.float64)
+        device = run.stream_device[run.ops.stream[in_place]] + 1  # 0 where ranks meet
+        work = np.bincount(device, run.ops.duration[in_place], minlength=len(self._busy_ns) + 1)
+        return np.asarray(work[1:], dtype=np.float64)
 
 
 def _busy(run: Run) -> Real:
     """Time that each device worked, in ns."""
-    device = run.stream_device[run.ops.stream]
+    device = run.stream_device[run.ops.stream]  # -1 where ranks meet
     return union_by_group(device, run.ops.start, run.ops.end, int(device.max(initial=-1)) + 1)
 
 
@@ -194,7 +194,7 @@ def _reasons(run: Run, identity: float, medians: float) -> list[str]:
     if not (run.calls.call_id >= 0).any():
         return ["no launching call in the window: the recording shows the device only"]
     reasons = []
-    tied = float(run.ops.is_tied.mean())
+    tied = float(run.ops.is_tied[run.ops.op_id >= 0].mean())
     if tied > MAX_TIED_SHARE:
         reasons.append(f"{tied:.0%} of the device work was not launched by the main thread of its process")
     if identity > MAX_IDENTITY_ERROR:

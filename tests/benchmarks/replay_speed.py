@@ -66,7 +66,7 @@ def _on_one_stream(ready: Real, duration: Real) -> tuple[Real, Real]:
 def _operations(start: Real, end: Real, launch: np.ndarray) -> RecordedOps:
     count = len(start)
     none, zero = np.zeros(count, dtype=np.bool_), np.zeros(count, dtype=np.int64)
-    return RecordedOps(np.arange(count), zero, start, end, launch, none, zero, none)
+    return RecordedOps(np.arange(count), zero, start, end, launch, none, zero, none, zero - 1)
 
 
 def _timed(what: str, kernels: int, work: Callable[[], Result]) -> Result:

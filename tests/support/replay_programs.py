@@ -120,6 +120,7 @@ def _recording(
             is_graph,
             np.where(holds_host, 1, 0),
             holds_host,
+            np.full(len(ops), -1),
         ),
         NAMES,
         np.repeat(np.arange(processes), STREAMS),
