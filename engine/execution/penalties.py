@@ -27,10 +27,10 @@ class SeenTokens:
         """Count the tokens of a request that takes a slot; a request that was preempted brings its output."""
         device = self._in_output_SV.device
         self._in_prompt_SV[slot] = False
-        self._in_prompt_SV[slot, torch.tensor(prompt, device=device)] = True
+        self._in_prompt_SV[slot, torch.tensor(prompt, dtype=torch.int64, device=device)] = True
         self._in_output_SV[slot] = 0
         if output:
-            ids_T = torch.tensor(output, device=device)
+            ids_T = torch.tensor(output, dtype=torch.int64, device=device)
             ones_T = torch.ones_like(ids_T, dtype=torch.int32)
             self._in_output_SV[slot].index_put_((ids_T,), ones_T, accumulate=True)
 

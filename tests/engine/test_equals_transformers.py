@@ -10,8 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'engine'")
 
-from tests.support.engine_requests import MixedRequests, mixed_requests, run
-from tests.support.tiny_models import make_model, save_model
+from tests.support.engine_requests import MixedRequests, mixed_requests, run  # noqa: E402
+from tests.support.tiny_models import make_model, save_model  # noqa: E402
 
 STRATEGIES: dict[str, dict[str, Any]] = {
     "single": {"batching": "single"},
@@ -49,7 +49,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, MixedRequests
 @pytest.mark.parametrize("attention", ["torch_ref", "eager"])
 @pytest.mark.parametrize(("layout", "chunk", "pool"), list(product(LAYOUTS, CHUNKS, POOLS)))
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_every_combination_gives_the_tokens_of_transformers(
+def test_every_combination_gives_the_tokens_of_transformers(  # noqa: PLR0917
     llama: tuple[Path, MixedRequests],
     draft: Path,
     strategy: str,

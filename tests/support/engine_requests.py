@@ -32,7 +32,7 @@ def greedy_params(length: int) -> SamplingParams:
     return SamplingParams(temperature=0, max_new_tokens=length, ignore_eos=True)
 
 
-def mixed_requests(  # noqa: PLR0913
+def mixed_requests(
     model: Any,
     num_requests: int,
     longest_prompt: int = 40,
