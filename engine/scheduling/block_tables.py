@@ -40,10 +40,11 @@ class BlockTables:
     def grow(self, request: Request, num_tokens: int) -> bool:
         """Extend a table to hold `num_tokens` tokens; False, and no change, where blocks are lacking."""
         missing = self.device.blocks_for(num_tokens) - len(request.block_ids)
+        if missing <= 0:
+            return True
         if missing > self.device.num_free:
             return False
-        if missing > 0:
-            request.block_ids += self.device.allocate(missing)
+        request.block_ids += self.device.allocate(missing)
         return True
 
     def trim(self, request: Request) -> None:
@@ -54,7 +55,7 @@ class BlockTables:
 
     def publish(self, request: Request, num_written: int) -> None:
         """Offer the blocks of the first `num_written` tokens, whose KV is written, to other requests."""
-        if self.prefix_cache is not None:
+        if self.prefix_cache is not None and num_written // self.device.block_size > request.num_published:
             self.prefix_cache.publish(request, num_written)
 
     def forget(self, request: Request) -> None:
@@ -99,10 +100,8 @@ class BlockTables:
         for pool, name, side in ((self.device, "device", 0), (self.host, "host", 1)):
             listed = Counter(block_id for table in tables for block_id in table[side])
             for block_id in range(pool.num_blocks):
-                if pool.num_owners(block_id) != listed[block_id]:
-                    owners = pool.num_owners(block_id)
-                    raise RuntimeError(
-                        f"{name} block {block_id} has {owners} owners and is in {listed[block_id]} tables"
-                    )
+                owners = pool.num_owners(block_id)
+                if owners != listed[block_id]:
+                    raise RuntimeError(f"{name} block {block_id}: {owners} owners, in {listed[block_id]} tables")
             if pool.num_used != len(listed):
                 raise RuntimeError(f"{pool.num_used} {name} blocks are taken, {len(listed)} are in use")

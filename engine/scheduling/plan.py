@@ -1,18 +1,19 @@
 """What the scheduler hands to the runner for one step, and what comes back.
 
-Only integers cross this seam: a plan can be pickled, sent to another rank, or replayed by the simulation.
+Only integers cross this seam: a plan can be pickled, sent to another rank, or replayed by the simulation. What exists
+once per request and step is a named tuple: it is made three times as fast as a frozen dataclass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from engine.scheduling.request import FinishReason
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduledRequest:
+class ScheduledRequest(NamedTuple):
     """The share of one request in a step: feed tokens [start, start + num_tokens) and write their KV.
 
     `token_ids` are the fed tokens known to the host, drafts included. It is one shorter than `num_tokens` exactly when
@@ -65,8 +66,7 @@ class StepResult:
     token_ids: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestOutput:
+class RequestOutput(NamedTuple):
     """New tokens of one request; the last output carries the finish reason and, where a step failed, what it said."""
 
     request_id: int

@@ -100,6 +100,11 @@ class Request:
         return len(self.token_ids) + self.num_pending
 
     @property
+    def is_decoding(self) -> bool:
+        """True where one token is missing, as after each generated token."""
+        return len(self.token_ids) + self.num_pending - self.num_computed == 1
+
+    @property
     def num_left(self) -> int:
         """New tokens that admission expects from now on; at least 1 while the request is unfinished."""
         expected = self.max_tokens - len(self.prompt_token_ids)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from engine.errors import RequestRejectedError
@@ -162,9 +162,9 @@ class Scheduler:
             self._feed(step, self._running_of(self._retries.take()))
         if step.is_empty:
             step.is_retry = False
-            self._feed(step, [request for request in self.running if request.num_wanted - request.num_computed == 1])
+            self._feed(step, [request for request in self.running if request.is_decoding])
             self._admit(step, now_s)
-            self._feed(step, self.running)
+            self._feed(step, [request for request in self.running if request.request_id not in step.fed])
         return None if step.is_empty else self._launch(step)
 
     def commit(self, plan: StepPlan, result: StepResult) -> list[RequestOutput]:
@@ -226,6 +226,8 @@ class Scheduler:
         return [request for request in found if request is not None and request.state is RequestState.RUNNING]
 
     def _admit(self, step: Step, now_s: float) -> None:
+        if not self.waiting:
+            return
         num_running = len(self.running)
         num_wanted = sum(request.num_wanted - request.num_computed for request in self.running)
         num_wanted += self.config.max_step_tokens - step.tokens_left
@@ -265,25 +267,21 @@ class Scheduler:
             if step.tokens_left == 0:
                 return
             if self._may_run(step, request):
-                item = self._place(step, request)
-                if item is not None:
-                    step.feed(request, item)
+                self._place(step, request)
 
     def _may_run(self, step: Step, request: Request) -> bool:
-        if request.state is not RequestState.RUNNING or request.request_id in step.fed:
+        if request.state is not RequestState.RUNNING:  # it was preempted for one before it
             return False
         if request.num_pending > 0 and self.config.max_draft_tokens > 0:
             return False
         return request.num_wanted < request.max_tokens and request.request_id not in step.sitting_out
 
-    def _place(self, step: Step, request: Request) -> ScheduledRequest | None:
-        item = share_of(request, step.tokens_left)
-        if item.draft_token_ids and not self.tables.grow(request, item.start + item.num_tokens):
-            request.draft_token_ids = ()
-            item = share_of(request, step.tokens_left)
-        if not self._make_room(step, request, item.start + item.num_tokens):
-            return None
-        return replace(item, block_ids=tuple(request.block_ids))
+    def _place(self, step: Step, request: Request) -> None:
+        num_tokens, drafts = share_of(request, step.tokens_left)
+        if drafts and not self.tables.grow(request, request.num_computed + num_tokens):
+            num_tokens, drafts = num_tokens - len(drafts), ()
+        if self._make_room(step, request, request.num_computed + num_tokens):
+            step.feed(request, num_tokens, drafts)
 
     def _make_room(self, step: Step, request: Request, num_tokens: int) -> bool:
         while not self.tables.grow(request, num_tokens):
@@ -332,28 +330,35 @@ class Scheduler:
 
     def _advance(self, request: Request, item: ScheduledRequest, result: StepResult) -> RequestOutput | None:
         output = None
-        if not request.is_finished:
+        if request.state is not RequestState.FINISHED:
             request.num_failures = 0
-            sampled = result.token_ids[request.request_id] if item.samples else ()
-            output = self._accept(request, item, sampled)
+            if item.draft_token_ids:
+                self._reject(request, item, len(result.token_ids[request.request_id]) - 1)
+            output = self._accept(request, item, result)
         self._leave(request)
         return output
 
-    def _accept(self, request: Request, item: ScheduledRequest, sampled: tuple[int, ...]) -> RequestOutput | None:
-        num_accepted = max(0, len(sampled) - 1)
-        num_rejected = len(item.draft_token_ids) - num_accepted
+    def _reject(self, request: Request, item: ScheduledRequest, num_accepted: int) -> None:
+        """Step back behind the last accepted draft."""
         self.counters.drafted_tokens += len(item.draft_token_ids)
         self.counters.accepted_tokens += num_accepted
-        request.num_pending -= item.samples
-        request.num_computed -= num_rejected
+        request.num_computed -= len(item.draft_token_ids) - num_accepted
+        self.tables.trim(request)
+
+    def _accept(self, request: Request, item: ScheduledRequest, result: StepResult) -> RequestOutput | None:
+        if not item.samples:
+            self.tables.publish(request, item.start + item.num_tokens)
+            return None
+        request.num_pending -= 1
+        sampled = result.token_ids[request.request_id]
         kept, reason = _keep(request, sampled)
-        self.tables.publish(request, min(request.num_known, item.start + item.num_tokens - num_rejected))
-        if item.draft_token_ids:
-            self.tables.trim(request)
+        # Of the sampled tokens the last has no KV yet, the others were fed as drafts.
+        num_written = item.start + item.num_tokens - len(item.draft_token_ids) + len(sampled) - 1
+        self.tables.publish(request, min(num_written, len(request.token_ids)))
         if reason is not None:
             self.admission.learn(request)
             self._finish(request, reason)
-        return RequestOutput(request.request_id, kept, reason) if item.samples else None
+        return RequestOutput(request.request_id, kept, reason)
 
     def _finish(self, request: Request, reason: FinishReason) -> None:
         if request.state is RequestState.RUNNING:
@@ -370,7 +375,7 @@ class Scheduler:
 
     def _settle(self, request: Request) -> None:
         """Free what a finished request holds, once no step in flight uses it."""
-        if request.is_finished and request.num_steps_in_flight == 0:
+        if request.state is RequestState.FINISHED and request.num_steps_in_flight == 0:
             self.tables.forget(request)
             self._requests.pop(request.request_id, None)
 
@@ -412,17 +417,12 @@ class Scheduler:
         return outputs
 
 
-def _keep(request: Request, sampled: Iterable[int]) -> tuple[tuple[int, ...], FinishReason | None]:
+def _keep(request: Request, sampled: tuple[int, ...]) -> tuple[tuple[int, ...], FinishReason | None]:
     """Add sampled tokens to a request up to its stop token or length limit; returns those added and the reason."""
-    kept: list[int] = []
-    reason = None
-    for token_id in sampled:
+    for count, token_id in enumerate(sampled, start=1):
         request.token_ids.append(token_id)
-        kept.append(token_id)
         if token_id in request.stop_token_ids:
-            reason = FinishReason.STOP
-        elif request.num_known >= request.max_tokens:
-            reason = FinishReason.LENGTH
-        if reason is not None:
-            break
-    return tuple(kept), reason
+            return sampled[:count], FinishReason.STOP
+        if len(request.token_ids) >= request.max_tokens:
+            return sampled[:count], FinishReason.LENGTH
+    return sampled, None

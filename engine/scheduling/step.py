@@ -33,12 +33,19 @@ class Step:
         """True where there is nothing for the runner to do."""
         return not (self.fed or self.swapped_out or self.swapped_in)
 
-    def feed(self, request: Request, item: ScheduledRequest) -> None:
+    def feed(self, request: Request, num_tokens: int, drafts: tuple[int, ...]) -> None:
         """Take in the share of one request and move its counts to where the step will leave them."""
+        start = request.num_computed
+        end = start + num_tokens
+        samples = end >= request.num_wanted
+        token_ids = tuple(request.token_ids[start:end]) + drafts
+        item = ScheduledRequest(
+            request.request_id, start, num_tokens, tuple(request.block_ids), token_ids, drafts, samples
+        )
         self.fed[request.request_id] = (request, item)
-        self.tokens_left -= item.num_tokens
-        request.num_computed = item.start + item.num_tokens
-        request.num_pending += item.samples
+        self.tokens_left -= num_tokens
+        request.num_computed = end
+        request.num_pending += samples
         request.num_steps_in_flight += 1
         request.draft_token_ids = ()
 
@@ -68,17 +75,16 @@ class StepInFlight:
     step: Step
 
 
-def share_of(request: Request, budget: int) -> ScheduledRequest:
-    """What a request would be fed within `budget` tokens; `block_ids` is still empty.
+def share_of(request: Request, budget: int) -> tuple[int, tuple[int, ...]]:
+    """How many tokens a request is fed within `budget` tokens, and the drafts among them.
 
     Computed tokens catch up with wanted tokens; drafts ride along where they fit and where the request may still
     generate them and one more. After a failure of the request on its own, smaller chunks are tried.
     """
-    start = request.num_computed
-    drafts = request.draft_token_ids[: request.max_tokens - request.num_known - 1]
-    missing = request.num_wanted + len(drafts) - start
-    num_tokens = min(missing, budget, max(1, missing >> request.num_failures))
-    end = start + num_tokens
-    drafts = drafts[: max(0, end - request.num_wanted)]
-    known = tuple(request.token_ids[start:end]) + drafts
-    return ScheduledRequest(request.request_id, start, num_tokens, (), known, drafts, samples=end >= request.num_wanted)
+    missing = request.num_wanted - request.num_computed
+    drafts = request.draft_token_ids
+    if drafts:
+        drafts = drafts[: min(request.max_tokens - request.num_known - 1, max(0, budget - missing))]
+    if missing > 1 and request.num_failures > 0:
+        return max(1, missing >> request.num_failures), ()
+    return min(missing + len(drafts), budget), drafts
