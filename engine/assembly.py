@@ -19,6 +19,7 @@ from engine.execution.forward import EagerPass, ForwardPass, ModelOnDevice
 from engine.execution.host_blocks import HostBlocks
 from engine.execution.kv_sizing import num_kv_blocks
 from engine.execution.loop import EngineLoop, LoopOptions
+from engine.execution.part_counts import PartCounts
 from engine.execution.proposals import NgramProposer, Proposer
 from engine.execution.runner import Runner, RunnerOptions, give_back_cached_memory
 from engine.execution.staging import HostStaging, PageableStaging, PinnedStaging, Staging
@@ -27,7 +28,9 @@ from engine.execution.warm_up import warm_up
 from engine.model.checkpoint import read_config
 from engine.model.kv.concat import ConcatKv
 from engine.model.kv.paged import FP8, KvGeometry, PagedKv
+from engine.model.moe import LoopedExperts
 from engine.model.operators import REFERENCE, Operators
+from engine.model.weight_format import WeightFormat
 from engine.model.weights import LoadOptions, load_decoder
 from engine.scheduling.admission import AdmissionRule, FullLength, PresentlyFree, ProjectedPeak
 from engine.scheduling.batching import BatchingPolicy, ContinuousBatch, DynamicWindow, SingleRequest, StaticBatch
@@ -36,6 +39,8 @@ from engine.scheduling.scheduler import Preemption, Scheduler, SchedulerConfig
 from engine.scheduling.waiting_queue import ArrivalQueue, WaitingQueue
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from engine.attention.backend import KvCache
     from engine.config import EngineConfig
     from engine.model.decoder import Decoder
@@ -62,6 +67,8 @@ class _Assembly:
         self._folder = Path(config.model)
         self._device = _device(config.device)
         self._counters = Counters()
+        self._parts = PartCounts(self._counters)
+        self._draft_bytes = 0
         self._is_cuda = self._device.type == "cuda"
         self._staging = self._make_staging()
         self._decoder = self._load(self._folder)
@@ -69,30 +76,38 @@ class _Assembly:
         self._last_tokens = self._make_last_tokens()
 
     def core(self) -> EngineCore:
-        """Put the parts together."""
+        """Put the parts together; the KV cache comes last, since it takes what memory is left."""
         config = self._config
+        proposer = self._proposer()
         kv = self._make_kv()
+        self._watch_parts(kv)
         model = self._model(self._decoder, kv)
-        vocabulary = read_vocabulary(self._folder, model.vocab_size)
-        host_blocks = self._host_blocks(kv)
         choice = TokenChoice(config.max_num_seqs, model.vocab_size, self._device, self._staging)
-        num_drafts = 0 if config.speculate is None else config.num_draft_tokens
-        tokens_per_request = (1,) if num_drafts == 0 else (1, 1 + num_drafts)
-        runner = Runner(
-            self._forward(model, tokens_per_request),
-            choice,
-            self._last_tokens,
-            host_blocks,
-            self._runner_options(),
-            self._counters,
-        )
-        loop = EngineLoop(self._scheduler(kv), runner, self._proposer(), self._loop_options(), self._counters)
+        num_drafts = 0 if proposer is None else config.num_draft_tokens
+        forward = self._forward(model, self._last_tokens, tuple({1, 1 + num_drafts}), self._max_len)
+        options, host_blocks = self._runner_options(), self._host_blocks(kv)
+        runner = Runner(forward, choice, self._last_tokens, host_blocks, options, self._counters)
+        loop = EngineLoop(self._scheduler(kv), runner, proposer, self._loop_options(), self._counters)
+        vocabulary = read_vocabulary(self._folder, model.vocab_size)
         return EngineCore(loop, vocabulary, self._footprint(kv), config.seed)
 
     def _footprint(self, kv: Kv) -> Footprint:
-        tensors = {t.data_ptr(): t.nbytes for t in (*self._decoder.parameters(), *self._decoder.buffers())}
         reserved = kv.num_bytes if isinstance(kv, PagedKv) else 0
-        return Footprint(sum(tensors.values()), reserved, kv.geometry.bytes_per_token(kv.dtype), kv.block_size)
+        weight_bytes = self._decoder.weight_bytes
+        return Footprint(
+            weight_bytes, self._draft_bytes, reserved, kv.geometry.bytes_per_token(kv.dtype), kv.block_size
+        )
+
+    def _watch_parts(self, kv: Kv) -> None:
+        """Carry the counts of the parts that have some over into the counters."""
+        if isinstance(kv, ConcatKv):
+            self._parts.watch("kv_bytes_copied", lambda: kv.bytes_copied)
+        stream = self._decoder.weight_stream
+        if stream is not None:
+            self._parts.watch("pinned_copies" if stream.is_pinned else "pageable_copies", lambda: stream.num_copies)
+        loops = [module for module in self._decoder.modules() if isinstance(module, LoopedExperts)]
+        if loops:
+            self._parts.watch("expert_visits", lambda: sum(loop.num_visits for loop in loops))
 
     @property
     def _overlaps(self) -> bool:
@@ -103,9 +118,19 @@ class _Assembly:
 
     def _load(self, folder: Path, extra_positions: int = 0) -> Decoder:
         positions = None if self._config.max_model_len is None else self._config.max_model_len + extra_positions
-        dtype = _DTYPES.get(self._config.dtype)
-        operators = _fused_operators() if self._attention == "triton_paged" else REFERENCE
-        return load_decoder(folder, LoadOptions(self._device, dtype, max_positions=positions, operators=operators))
+        config = self._config
+        options = LoadOptions(
+            device=self._device,
+            dtype=_DTYPES.get(config.dtype),
+            max_positions=positions,
+            operators=_fused_operators() if self._attention == "triton_paged" else REFERENCE,
+            weight_format=WeightFormat(config.quantization),
+            offloaded_share=config.weight_offload,
+            is_prefetching=config.weight_copies == "prefetch",
+            has_grouped_experts=config.moe_routing == "grouped",
+            has_fused_gate=config.moe_routing == "grouped",
+        )
+        return load_decoder(folder, options)
 
     @property
     def _attention(self) -> str:
@@ -126,7 +151,7 @@ class _Assembly:
         kind = PinnedStaging if self._config.staging == "pinned" else PageableStaging
         return kind(self._device, self._counters)
 
-    def _make_last_tokens(self) -> torch.Tensor:
+    def _make_last_tokens(self) -> Tensor:
         return torch.zeros(self._config.max_num_seqs + 1, dtype=torch.int64, device=self._device)
 
     def _model(self, decoder: Decoder, kv: KvCache) -> ModelOnDevice:
@@ -134,8 +159,7 @@ class _Assembly:
         return ModelOnDevice(decoder, backend, kv, self._device, decoder.geometry.vocab_size)
 
     def _kv_geometry(self, decoder: Decoder) -> KvGeometry:
-        dtype = decoder.rotary.cos_PD.dtype
-        return KvGeometry(decoder.layer_range, decoder.num_kv_heads, decoder.geometry.head_dim, dtype)
+        return KvGeometry(decoder.layer_range, decoder.num_kv_heads, decoder.geometry.head_dim, decoder.dtype)
 
     def _make_kv(self) -> Kv:
         geometry = self._kv_geometry(self._decoder)
@@ -147,16 +171,18 @@ class _Assembly:
         num_blocks = num_kv_blocks(self._config, self._max_len, block_size, block_bytes, self._device)
         return PagedKv(geometry, num_blocks, block_size, dtype, self._device)
 
-    def _forward(self, model: ModelOnDevice, tokens_per_request: tuple[int, ...]) -> ForwardPass:
-        eager = EagerPass(model, self._last_tokens, self._staging)
+    def _forward(
+        self, model: ModelOnDevice, last_tokens: Tensor, tokens_per_request: tuple[int, ...], max_len: int
+    ) -> ForwardPass:
+        eager = EagerPass(model, last_tokens, self._staging)
         if self._config.layer_boundary == "synchronize":
             eager.synchronize_layers(self._counters)
         if not self._is_cuda:
             return eager
-        warm_up(eager, model.kv.block_size, min(self._config.max_num_batched_tokens, self._max_len))
+        warm_up(eager, model.kv.block_size, min(self._config.max_num_batched_tokens, max_len))
         if not self._records_graphs or not isinstance(self._staging, PinnedStaging):
             return eager
-        sizes = GraphSizes(self._config.max_num_seqs, self._max_len, model.kv.block_size, tokens_per_request)
+        sizes = GraphSizes(self._config.max_num_seqs, max_len, model.kv.block_size, tokens_per_request)
         graphed = GraphedPass(eager, self._staging, sizes, self._counters)
         graphed.record(self._device)
         return graphed
@@ -180,6 +206,7 @@ class _Assembly:
         )
 
     def _after_step(self) -> None:
+        self._parts.collect()
         if self._config.after_step == "empty-cache":
             self._counters.cache_flushes += 1
             give_back_cached_memory()
@@ -244,8 +271,9 @@ class _Assembly:
         geometry = self._kv_geometry(decoder)
         length = self._max_len + self._config.num_draft_tokens
         kv = PagedKv(geometry, self._config.max_num_seqs, length, geometry.dtype, self._device)
+        self._draft_bytes = decoder.weight_bytes + kv.num_bytes
         last_tokens = self._make_last_tokens()
-        forward = EagerPass(self._model(decoder, kv), last_tokens, self._staging)
+        forward = self._forward(self._model(decoder, kv), last_tokens, (1,), length)
         return DraftModelProposer(
             forward, last_tokens, self._staging, self._counters, self._config.max_num_batched_tokens
         )

@@ -85,7 +85,7 @@ class Measurement:
         cpu_seconds: time of the process on all cores.
         peak_memory_bytes: of the GPU as torch sees it; without one the peak resident size of the process.
         counters: what was counted.
-        weight_bytes: of the weights on the device.
+        weight_bytes: of the weights on the device, and all that a draft model takes.
         kv_reserved_bytes: taken for KV when the engine was built.
         kv_peak_bytes: KV that requests held at most.
     """
@@ -173,7 +173,7 @@ def measure(llm: LLM, requests: Sequence[TimedRequest]) -> Measurement:
         cpu_seconds=cpu_seconds,
         peak_memory_bytes=_peak_memory_bytes(),
         counters=counters.as_dict(),
-        weight_bytes=llm.core.footprint.weight_bytes,
+        weight_bytes=llm.core.footprint.weight_bytes + llm.core.footprint.draft_bytes,
         kv_reserved_bytes=llm.core.footprint.kv_reserved_bytes,
         kv_peak_bytes=llm.core.footprint.kv_peak_bytes(counters),
     )

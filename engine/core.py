@@ -42,12 +42,14 @@ class Footprint:
 
     Attributes:
         weight_bytes: of the weights.
+        draft_bytes: weights and KV of the draft model, if there is one.
         kv_reserved_bytes: taken for KV when the engine is built; 0 where it grows with the requests.
         kv_bytes_per_token: of the KV of one token in all layers.
         kv_block_size: tokens in a block, or in the stretch that a request reserves.
     """
 
     weight_bytes: int
+    draft_bytes: int
     kv_reserved_bytes: int
     kv_bytes_per_token: int
     kv_block_size: int

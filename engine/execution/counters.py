@@ -24,6 +24,8 @@ class Counters:
         kv_blocks_used_sum: blocks in use, added up over steps.
         kv_slots_filled_sum: slots that hold a token, added up over steps.
         kv_slots_allocated_sum: slots of blocks in use, added up over steps.
+        kv_bytes_copied: bytes moved because KV grows by concatenation.
+        expert_visits: times a single expert was run by itself.
         preemptions: requests that lost their blocks.
         swapped_out_blocks: blocks copied to the host.
         swapped_in_blocks: blocks copied back.
@@ -54,6 +56,8 @@ class Counters:
     kv_blocks_used_sum: int = 0
     kv_slots_filled_sum: int = 0
     kv_slots_allocated_sum: int = 0
+    kv_bytes_copied: int = 0
+    expert_visits: int = 0
     preemptions: int = 0
     swapped_out_blocks: int = 0
     swapped_in_blocks: int = 0
