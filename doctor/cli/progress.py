@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import PurePath
 from threading import Timer
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -19,7 +21,7 @@ class ProgressBars:
     """A context in which files and stages show how far they are; silent where standard error is no terminal."""
 
     def __init__(self, *, is_wanted: bool) -> None:
-        self._is_shown = is_wanted and sys.stderr.isatty()
+        self._is_shown = is_wanted and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
     def __enter__(self) -> Self:
         if self._is_shown:
@@ -52,7 +54,7 @@ class ProgressBars:
         """A bar for one file; call the result with bytes done and bytes in all."""
         if not self._is_shown:
             return lambda done_bytes, total_bytes: None
-        task = self._bars.add_task(f"reading {name}", total=None)
+        task = self._bars.add_task(f"reading {PurePath(name).name}", total=None)
 
         def advance(done_bytes: int, total_bytes: int) -> None:
             self._bars.update(task, completed=done_bytes, total=total_bytes or None)
@@ -61,10 +63,11 @@ class ProgressBars:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """A bar without an end for work that cannot say how far it is."""
+        """One bar without an end, in place of the files', for work that cannot say how far it is."""
         if not self._is_shown:
             yield
             return
-        task = self._bars.add_task(name, total=None)
+        for done in self._bars.task_ids:
+            self._bars.remove_task(done)
+        self._bars.add_task(name, total=None)
         yield
-        self._bars.remove_task(task)

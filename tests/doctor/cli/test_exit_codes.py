@@ -14,7 +14,7 @@ import click
 import pytest
 
 from doctor.cli.main import main
-from tests.support.traces import sample, trace_of
+from tests.support.samples import sample, trace_of
 
 Run = tuple[int, str, str]
 SICK = "launch-bound-decode"

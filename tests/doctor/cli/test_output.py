@@ -11,7 +11,7 @@ import pytest
 from doctor.cli.main import main
 from doctor.cli.output import write
 from doctor.errors import UsageError
-from tests.support.traces import sample, trace_of
+from tests.support.samples import sample, trace_of
 
 SICK = "launch-bound-decode"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from doctor.cli.main import main
-from tests.support.traces import sample
+from tests.support.samples import sample
 
 SICK = "launch-bound-decode"
 
