@@ -138,7 +138,7 @@ def judge(row: Fp32Products) -> Verdict:
         ),
         cure=CURE,
         confidence=0.85,
-        cleared=f"{share:.0%} of the matrix-product time is fp32, but the device waits for the host anyway",
+        cleared=f"{share:.0%} of the matrix-product time is fp32, but other things hold the run up",
     )
 
 

@@ -56,14 +56,20 @@ judged AS (
     FROM called ASOF LEFT JOIN capture_edge ON called.source_id = capture_edge.source_id AND called.pid = capture_edge.pid
         AND called.tid = capture_edge.tid AND called.start_ns >= capture_edge.start_ns
 ),
+-- launches behind the last one with work are waiting in the queue when the recording ends: an edge, not a fault
+reached AS (
+    SELECT source_id, pid, tid, max(start_ns) FILTER (has_work) AS last_ns, bool_or(has_work) AS has_any_work
+    FROM judged GROUP BY source_id, pid, tid
+),
 told AS (
     SELECT string_agg(message, ' | ') AS messages FROM (
         SELECT DISTINCT message FROM diagnostic
-        WHERE regexp_matches(lower(message), 'dropped|could not parse|lost|not enough|buffer.*(full|overflow)|no cuda events')
+        WHERE regexp_matches(lower(message), 'dropped|could not parse|lost|not enough|buffer.*(full|overflow)')
         ORDER BY message LIMIT 3)
 )
 SELECT (SELECT count(*) FROM judged WHERE NOT is_captured) AS launch_count,
-    (SELECT count(*) FROM judged WHERE NOT is_captured AND NOT has_work) AS missing_count,
+    (SELECT count(*) FROM judged JOIN reached USING (source_id, pid, tid)
+        WHERE NOT is_captured AND NOT has_work AND (NOT has_any_work OR start_ns < last_ns)) AS missing_count,
     (SELECT count(*) FROM judged WHERE is_captured) AS captured_count,
     (SELECT count(*) FROM device_op) AS op_count,
     (SELECT count(*) FROM (SELECT 1 FROM api_call UNION ALL SELECT 1 FROM nvtx_range UNION ALL SELECT 1 FROM os_call

@@ -74,7 +74,9 @@ called AS (
     JOIN host_call USING (host_call_id)
 ),
 steady AS (
-    SELECT least(coalesce(called.start_ns, first_op.start_ns), first_op.start_ns) AS start_ns, first_op.end_ns,
+    -- a call from before a stray gap belongs to what was cut
+    SELECT CASE WHEN first_op.start_ns - called.start_ns <= 0.05 * (first_op.end_ns - first_op.start_ns)
+            THEN called.start_ns ELSE first_op.start_ns END AS start_ns, first_op.end_ns,
         concat_ws(', ', 'first launch to last device work',
             CASE WHEN (SELECT count(*) > 0 FROM stray_gap) THEN 'stray event cut' END,
             CASE WHEN is_load_cut THEN 'load phase cut' END) AS chosen_by

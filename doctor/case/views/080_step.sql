@@ -3,10 +3,14 @@
 -- An exchange with the host (a copy up or down) marks a step best: pieces of a micro-batched step follow each other without one.
 CREATE TABLE _op_sequence AS
 SELECT op.source_id, op.pid, op.device_op_id, op.start_ns, op.family,
+    -- work belongs to the step that launched it, however late it runs
+    coalesce(host_call.start_ns, op.start_ns) AS called_ns,
     hash(op.kind, op.name_id, op.grid_blocks, op.copy_kind, op.size_bytes) AS signature,
     coalesce(op.kind = 'memcpy' AND op.copy_kind IN ('htod', 'dtoh'), false) AS is_exchange,
     row_number() OVER (PARTITION BY op.source_id, op.pid ORDER BY op.device_op_id) AS place
-FROM device_op AS op, steady_window
+FROM device_op AS op
+LEFT JOIN launch USING (device_op_id)
+LEFT JOIN (SELECT host_call_id, start_ns FROM host_call) AS host_call USING (host_call_id), steady_window
 WHERE op.start_ns >= from_ns AND op.start_ns < until_ns;
 
 -- _marker: operations that come back at least three times, at regular distances, over a seventh of the window
@@ -78,11 +82,7 @@ WHERE preference = 1;
 
 CREATE TABLE step AS
 WITH marked AS (
-    SELECT source_id, pid, coalesce(host_call.start_ns, _op_sequence.start_ns) AS start_ns
-    FROM _op_sequence
-    JOIN _step_marker USING (source_id, pid, signature)
-    LEFT JOIN launch USING (device_op_id)
-    LEFT JOIN (SELECT host_call_id, start_ns FROM host_call) AS host_call USING (host_call_id)
+    SELECT source_id, pid, called_ns AS start_ns FROM _op_sequence JOIN _step_marker USING (source_id, pid, signature)
 ),
 ended AS (
     SELECT source_id, pid, start_ns, lead(start_ns) OVER (PARTITION BY source_id, pid ORDER BY start_ns) AS end_ns FROM marked

@@ -5,8 +5,9 @@ CREATE TABLE _step_size AS
 SELECT step_id, count(device_op_id) AS op_count
 FROM (
     SELECT op.device_op_id, step.step_id
-    FROM (SELECT device_op_id, source_id, pid, start_ns FROM device_op) AS op
-    ASOF JOIN step ON op.source_id = step.source_id AND op.pid = step.pid AND op.start_ns >= step.start_ns
+    FROM (SELECT device_op_id, source_id, pid, called_ns FROM _op_sequence) AS op
+    ASOF JOIN step ON op.source_id = step.source_id AND op.pid = step.pid AND op.called_ns >= step.start_ns
+    WHERE op.called_ns < step.end_ns
 )
 GROUP BY step_id;
 

@@ -25,13 +25,20 @@ FROM (
 WHERE depth = 1 AND name LIKE 'aten::%';
 
 -- pause: long silences of a launching thread that no code load explains, and the annotation that covers each
-CREATE TABLE _pause AS
+-- While another thread of the process launches (a backward pass), the thread's silence is no pause.
+CREATE TABLE _silence AS
 SELECT host_call_id, thread_call.source_id, thread_call.pid, thread_call.tid, thread_call.start_ns - silence_ns AS start_ns,
     thread_call.start_ns AS end_ns, silence_ns, step_id, usual_silence_ns
 FROM thread_call
 JOIN launch_pace USING (source_id, pid, tid), steady_window
 WHERE silence_ns > pause_ns AND thread_call.start_ns - silence_ns >= from_ns
     AND (source_id, pid, tid, interval_id) NOT IN (SELECT source_id, pid, tid, interval_id FROM code_load);
+
+CREATE TABLE _pause AS
+SELECT _silence.*
+FROM _silence ASOF LEFT JOIN (SELECT source_id, pid, start_ns AS launch_ns FROM thread_call WHERE is_launching) AS next
+    ON _silence.source_id = next.source_id AND _silence.pid = next.pid AND _silence.start_ns <= next.launch_ns
+WHERE next.launch_ns IS NULL OR next.launch_ns >= _silence.end_ns;
 
 CREATE TABLE pause AS
 WITH longest AS (
@@ -65,3 +72,4 @@ FROM _pause LEFT JOIN covering USING (host_call_id) LEFT JOIN idle USING (host_c
 ORDER BY host_call_id;
 
 DROP TABLE _pause;
+DROP TABLE _silence;

@@ -4,8 +4,7 @@
 CREATE TABLE _step_op AS
 SELECT op.*, step.step_id, row_number() OVER (PARTITION BY step.step_id ORDER BY op.device_op_id) AS place_in_step
 FROM (
-    SELECT sequence.source_id, sequence.pid, sequence.device_op_id, sequence.start_ns, sequence.family, sequence.signature
-    FROM _op_sequence AS sequence
+    SELECT source_id, pid, device_op_id, called_ns, family, signature FROM _op_sequence
 ) AS op
 ASOF JOIN (
     -- what runs before the first step (a prefill) may be cut into pieces too
@@ -13,8 +12,8 @@ ASOF JOIN (
     UNION ALL
     SELECT -1 - row_number() OVER (ORDER BY source_id, pid), source_id, pid, from_ns - 1, min(start_ns)
     FROM step, steady_window GROUP BY source_id, pid, from_ns HAVING min(start_ns) > from_ns
-) AS step ON op.source_id = step.source_id AND op.pid = step.pid AND op.start_ns >= step.start_ns
-WHERE op.start_ns < step.end_ns;
+) AS step ON op.source_id = step.source_id AND op.pid = step.pid AND op.called_ns >= step.start_ns
+WHERE op.called_ns < step.end_ns;
 
 CREATE TABLE _cut AS
 WITH product AS (
