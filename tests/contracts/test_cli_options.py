@@ -26,7 +26,7 @@ OPTIONS = {
     ],
     "rules": ["--format", "--rules"],
     "explain": ["--rules"],
-    "convert": ["--output", "-o"],
+    "convert": ["--no-progress", "--output", "--strict", "-o"],
     "sql": ["--format"],
 }
 

@@ -16,10 +16,11 @@ import pytest
 from tests.support.samples import sample, trace_of
 
 SICK = "launch-bound-decode"
+XTERM = {"TERM": "xterm-256color"}
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def on_a_terminal(*arguments: str, columns: int = 80, **environment: str) -> str:
+def on_a_terminal(*arguments: str, environment: dict[str, str], columns: int = 80) -> str:
     """What a terminal of that width receives, standard output and standard error together."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
@@ -44,9 +45,7 @@ def _read(terminal: int) -> bytes:
 
 @pytest.mark.parametrize("columns", [80, 140])
 def test_the_report_fills_the_terminal_and_no_more(columns: int) -> None:
-    text = on_a_terminal(
-        "diagnose", "--no-progress", str(trace_of(sample(SICK))), columns=columns, TERM="xterm-256color"
-    )
+    text = on_a_terminal("diagnose", "--no-progress", str(trace_of(sample(SICK))), environment=XTERM, columns=columns)
     assert COLOUR.search(text)
     widest = max(len(line) for line in COLOUR.sub("", text).splitlines())
     assert columns - 20 < widest <= columns
@@ -54,11 +53,13 @@ def test_the_report_fills_the_terminal_and_no_more(columns: int) -> None:
 
 @pytest.mark.parametrize("environment", [{"TERM": "dumb"}, {"TERM": "xterm", "NO_COLOR": "1"}, {}])
 def test_a_terminal_that_wants_no_colour_gets_none(environment: dict[str, str]) -> None:
-    assert "\x1b" not in on_a_terminal("diagnose", "--no-progress", str(trace_of(sample(SICK))), **environment)
+    assert "\x1b" not in on_a_terminal(
+        "diagnose", "--no-progress", str(trace_of(sample(SICK))), environment=environment
+    )
 
 
 def test_progress_leaves_nothing_on_the_screen() -> None:
-    text = on_a_terminal("diagnose", str(trace_of(sample(SICK))), TERM="xterm-256color")
+    text = on_a_terminal("diagnose", str(trace_of(sample(SICK))), environment=XTERM)
     before_verdict = text.split("CRITICAL")[0]
     after_last_erasure = re.split(r"\x1b\[\??[0-9;]*[A-Zhl]", COLOUR.sub("", before_verdict))[-1]
     assert after_last_erasure.strip() == ""
