@@ -17,6 +17,7 @@ from doctor.reports.presentation import Presentation
 from doctor.rule import Fix, Rule, Stage
 
 _WIDEST = 110
+_FRAMEWORK_WIDTH = 15
 _STAGES = {
     Stage.RECORDING: "Can this recording be trusted?",
     Stage.HARDWARE: "The machine",
@@ -53,10 +54,10 @@ def rule_page(rule: Rule, presentation: Presentation) -> str:
         *_manual(rule.doc),
         *_thresholds(rule),
         Text("Fixes", style="bold"),
-        *(_fix(fix) for fix in rule.fixes),
+        _fixes(rule.fixes),
         Text(),
         Text("Verify", style="bold"),
-        Padding(Text(rule.verify), (0, 0, 1, 2)),
+        Padding(Text(wording.sentence(rule.verify)), (0, 0, 1, 2)),
         Text(f"Needs {', '.join(about.needs)}.", style="bright_black"),
     ]
     return _print(Group(*parts), presentation)
@@ -74,7 +75,7 @@ def _manual(doc: str) -> list[RenderableType]:
     for head, body in sections(doc):
         if head:
             parts.append(Text(head, style="bold"))
-        parts.append(Padding(Text(body), (0, 0, 1, 2 if head else 0)))
+        parts.append(Padding(Text(wording.sentence(body)), (0, 0, 1, 2 if head else 0)))
     return parts
 
 
@@ -88,12 +89,16 @@ def _thresholds(rule: Rule) -> list[RenderableType]:
     return [Text("Thresholds", style="bold"), table, Text()]
 
 
-def _fix(fix: Fix) -> RenderableType:
-    line = Text.assemble((f"{wording.framework(fix.target)}: ", "bright_black"), (fix.setting, "bold"))
-    line.append(f"\n{fix.why}")
-    if fix.source:
-        line.append(f"\n{fix.source}", style="bright_black")
-    return Padding(line, (0, 0, 0, 2))
+def _fixes(fixes: Sequence[Fix]) -> RenderableType:
+    table = Table.grid(padding=(0, 1, 0, 0), expand=True)
+    table.add_column(width=_FRAMEWORK_WIDTH, no_wrap=True)
+    table.add_column(ratio=1, overflow="fold")
+    for fix in fixes:
+        line = Text.assemble((fix.setting, "bold"), f"\n{wording.sentence(fix.why)}")
+        if fix.source:
+            line.append(f"\n{fix.source}", style="bright_black")
+        table.add_row(f"  {wording.framework(fix.target)}", line)
+    return table
 
 
 def _print(page: RenderableType, presentation: Presentation) -> str:

@@ -23,7 +23,7 @@ def render(diagnosis: Diagnosis, presentation: Presentation) -> str:
     for place, finding in enumerate(wording.own_findings(diagnosis), start=1):
         lines.extend(_finding(diagnosis, finding, place))
     lines.extend(_list("Looks guilty, is not", ((entry.rule, entry.because) for entry in diagnosis.ruled_out)))
-    lines.extend(_list("Not checked", _needs(diagnosis)))
+    lines.extend(_list("Not checked", wording.not_run_groups(diagnosis)))
     lines.extend(_kernels(diagnosis))
     lines.extend(_recording(diagnosis))
     return "\n".join(lines).rstrip() + "\n"
@@ -61,11 +61,6 @@ def _evidence(finding: RankedFinding) -> Iterator[str]:
                 for entry in finding.evidence
             ),
         )
-
-
-def _needs(diagnosis: Diagnosis) -> Iterator[tuple[str, str]]:
-    for needs, rules in wording.not_run_groups(diagnosis.not_run):
-        yield f"needs {needs}", ", ".join(rules)
 
 
 def _kernels(diagnosis: Diagnosis) -> Iterator[str]:

@@ -67,7 +67,7 @@ def layout(diagnosis: Diagnosis, width: int, *, is_unicode: bool = True) -> Rend
 
 
 def _verdict(diagnosis: Diagnosis) -> RenderableType:
-    if not diagnosis.findings:
+    if not wording.is_guilty(diagnosis):
         style = "bold green" if diagnosis.window is not None else "bold yellow"
         return _indented(Text(wording.verdict(diagnosis), style=style))
     first = diagnosis.findings[0]
@@ -122,7 +122,7 @@ def _win(finding: RankedFinding) -> Text:
 def _fixes(finding: RankedFinding, *, has_reasons: bool) -> RenderableType:
     table = Table.grid(padding=(0, 1, 0, 0), expand=True)
     table.add_column(width=_FRAMEWORK_WIDTH, no_wrap=True)
-    table.add_column(ratio=1)
+    table.add_column(ratio=1, overflow="fold")
     for fix in finding.fixes:
         line = Text(wording.clean(fix.setting), style="bold")
         if has_reasons and fix.why:
@@ -133,9 +133,9 @@ def _fixes(finding: RankedFinding, *, has_reasons: bool) -> RenderableType:
 
 def _evidence(finding: RankedFinding) -> RenderableType:
     table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(ratio=3)
-    table.add_column(ratio=3)
-    table.add_column(ratio=4, style=_FAINT)
+    table.add_column(ratio=3, overflow="fold")
+    table.add_column(ratio=3, overflow="fold")
+    table.add_column(ratio=4, overflow="fold", style=_FAINT)
     for evidence in finding.evidence:
         value = Text(wording.evidence_value(evidence), style="bold")
         table.add_row(Text(wording.clean(evidence.name)), value, Text(wording.place(evidence.where)))
@@ -156,7 +156,7 @@ def _ruled_out(diagnosis: Diagnosis) -> RenderableType | None:
 def _not_run(diagnosis: Diagnosis) -> RenderableType | None:
     return _section(
         "Not checked",
-        ((f"needs {needs}", ", ".join(rules)) for needs, rules in wording.not_run_groups(diagnosis.not_run)),
+        wording.not_run_groups(diagnosis),
     )
 
 
@@ -192,7 +192,7 @@ def _titled(title: str, parts: Iterable[RenderableType]) -> RenderableType:
 def _two_columns() -> Table:
     table = Table.grid(padding=(0, 1, 0, 0), expand=True)
     table.add_column(width=_LABEL_WIDTH, no_wrap=True)
-    table.add_column(ratio=1)
+    table.add_column(ratio=1, overflow="fold")
     return table
 
 

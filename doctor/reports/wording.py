@@ -6,9 +6,9 @@ Names come from evidence that strangers recorded, so control characters are take
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from collections.abc import Callable
-from itertools import groupby
 from pathlib import PurePath
 from typing import TypeGuard
 
@@ -35,6 +35,7 @@ _FRAMEWORKS = {
 }
 KERNEL_COLUMNS = ("share", "count", "median", "family", "kernel")
 _LEAST_SHARE_WORDED = 0.001
+_PLAIN_WORD = re.compile(r"[a-z]+[\s,;:.']")
 _NS_PER_UNIT = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9, "seconds": 1e9}
 
 
@@ -47,11 +48,12 @@ def clean(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """The text as a sentence: a capital first, a full stop last."""
+    """The text as a sentence: a capital first, unless the first word is a name such as `cudaMalloc`; a full stop last."""
     line = clean(text).strip()
     if not line:
         return ""
-    return f"{line[0].upper()}{line[1:]}{'' if line.endswith(('.', '!', '?')) else '.'}"
+    first = line[0].upper() if _PLAIN_WORD.match(line) else line[0]
+    return f"{first}{line[1:]}{'' if line.endswith(('.', '!', '?')) else '.'}"
 
 
 def framework(target: str) -> str:
@@ -134,19 +136,25 @@ def _range(gain: Gain) -> str:
 
 def verdict(diagnosis: Diagnosis) -> str:
     """One sentence: what is wrong, or that nothing is, or that nothing could be looked at."""
-    if not diagnosis.findings:
-        return _verdict_without_findings(diagnosis)
+    if not is_guilty(diagnosis):
+        return _verdict_without_guilt(diagnosis)
     first = diagnosis.findings[0]
     win = gain_sentence(first.gain)
     return f"{clean(first.title)}: {win}" if win else clean(first.title)
 
 
-def _verdict_without_findings(diagnosis: Diagnosis) -> str:
-    if diagnosis.window is None and diagnosis.not_run:
-        return "Nothing could be diagnosed: this evidence holds none of what the rules need"
+def is_guilty(diagnosis: Diagnosis) -> bool:
+    """True where something is found that is worth curing; notes alone are not."""
+    return diagnosis.worst is not None and diagnosis.worst > Severity.INFO
+
+
+def _verdict_without_guilt(diagnosis: Diagnosis) -> str:
     unchecked = len(diagnosis.not_run)
+    if diagnosis.window is None and unchecked:
+        return "Nothing could be diagnosed: this evidence holds none of what the rules need"
+    notes = f"; {_counted(len(diagnosis.findings), 'note')} below" if diagnosis.findings else ""
     tail = f"; {_counted(unchecked, 'rule')} could not be checked" if unchecked else ""
-    return f"Nothing found: no rule saw a problem worth curing{tail}"
+    return f"Nothing found that is worth curing{notes}{tail}"
 
 
 def own_findings(diagnosis: Diagnosis) -> tuple[RankedFinding, ...]:
@@ -190,13 +198,19 @@ def vitals_parts(diagnosis: Diagnosis) -> tuple[str, ...]:
     return tuple(part for part in worded if part)
 
 
-def not_run_groups(not_run: tuple[NotRun, ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Rules that were not run, gathered by the evidence that would let them: `(needs, rules)`."""
-    ordered = sorted(not_run, key=lambda entry: (entry.needs, entry.rule))
-    return tuple(
-        (clean(", ".join(needs)) or "more evidence", tuple(clean(entry.rule) for entry in group))
-        for needs, group in groupby(ordered, key=lambda entry: entry.needs)
-    )
+def not_run_groups(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
+    """Rules that were not run, gathered by what would let them: `(what is missing, rules)`."""
+    kinds = {file.kind for file in diagnosis.evidence}
+    groups: dict[str, list[str]] = {}
+    for entry in diagnosis.not_run:
+        groups.setdefault(_missing(entry, kinds), []).append(clean(entry.rule))
+    return tuple((missing, ", ".join(sorted(rules))) for missing, rules in sorted(groups.items()))
+
+
+def _missing(entry: NotRun, kinds: set[str]) -> str:
+    if kinds & set(entry.needs):
+        return "the recording holds no such work"
+    return f"needs {clean(', '.join(entry.needs)) or 'more evidence'}"
 
 
 def kernel_cells(row: KernelRow) -> tuple[str, ...]:

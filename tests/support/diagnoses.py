@@ -64,6 +64,25 @@ def healthy() -> Diagnosis:
     )
 
 
+def healthy_with_a_note() -> Diagnosis:
+    """As `healthy`, recorded so that the kernels of CUDA graphs are hidden."""
+    note = RankedFinding(
+        rule="trace-blind",
+        title="The recording hides the kernels of graphs",
+        summary="58 % of the device's time lies in CUDA graph launches recorded as one row each.",
+        severity=Severity.INFO,
+        confidence=0.9,
+        gain=None,
+        same_cause_as=None,
+        evidence=(Evidence("device time inside graph rows", 0.575, "share of device time"),),
+        fixes=(Fix("system", "nsys profile --cuda-graph-trace=node", "every kernel gets its row"),),
+        verify="kernels are seen inside graph launches",
+    )
+    missing = NotRun("micro-batch-too-small", ("nsys-report", "nsys-sqlite", "kineto"))
+    known = healthy()
+    return replace(known, findings=(note,), not_run=(*known.not_run, missing))
+
+
 def untrusted_replay() -> Diagnosis:
     """As `launch_bound`, from a recording that the replay does not reproduce: bounds only."""
     known = launch_bound()

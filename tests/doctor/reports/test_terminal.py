@@ -73,8 +73,27 @@ def test_rules_that_were_not_run_are_gathered_by_what_they_need() -> None:
 
 def test_a_healthy_run_says_what_was_not_checked_in_the_verdict() -> None:
     first = show(diagnoses.healthy()).splitlines()[0]
-    assert "Nothing found" in first
+    assert "Nothing found that is worth curing" in first
     assert "1 rule could not be checked" in first
+
+
+def test_a_note_alone_is_no_verdict_of_guilt() -> None:
+    text = show(diagnoses.healthy_with_a_note())
+    assert text.splitlines()[0].strip().startswith("Nothing found that is worth curing; 1 note below")
+    assert "1  info  The recording hides the kernels of graphs" in text
+
+
+def test_a_rule_that_had_its_evidence_but_nothing_to_look_at_says_so() -> None:
+    text = show(diagnoses.healthy_with_a_note())
+    assert "the recording holds no such work  micro-batch-too-small" in text
+    assert "needs nvml, oom-text  foreign-gpu-process" in text
+
+
+def test_a_setting_is_never_cut_short() -> None:
+    narrow = show(diagnoses.launch_bound(), width=48)
+    settings = narrow.split("Change")[1].split("Verify")[0]
+    assert "…" not in settings
+    assert "torch.compile(model,mode='reduce-overhead')" in "".join(settings.split())
 
 
 def test_a_win_that_is_not_promised_says_so() -> None:

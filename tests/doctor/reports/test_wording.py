@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from doctor.diagnosis.outcome import Gain
+from doctor.reports import wording
+from doctor.rule import Evidence, Where
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0.81, "share of window", "81.0 % of window"),
+        (2.1, "us", "2.10 us"),
+        (44_300_000, "ns", "44.3 ms"),
+        (1.5, "s", "1.50 s"),
+        (2.5, "ms a step", "2.50 ms a step"),
+        (129_385_889_792, "bytes", "120 GiB"),
+        (27.7e9, "bytes/s", "27.7 GB/s"),
+        (1180.0, "launches", "1,180 launches"),
+        (1.5, "per step", "1.5 per step"),
+        (4.1, "x", "4.1x"),
+        ("fp32", "", "fp32"),
+        ("fp32", "precision", "fp32 precision"),
+        (math.nan, "us", "unknown"),
+    ],
+)
+def test_evidence_is_worded_with_its_unit(value: float | str, unit: str, text: str) -> None:
+    assert wording.evidence_value(Evidence("name", value, unit)) == text
+
+
+@pytest.mark.parametrize(
+    ("gain", "text"),
+    [
+        (Gain(0.19, 4.9, 4.1, 3.2, 5.0), "about 4.1x (3.2-5.0), at most 4.9x"),
+        (Gain(0.01, 1.063, 1.041, 1.031, 1.052), "about 1.04x (1.03-1.05), at most 1.06x"),
+        (Gain(0.9, 14.2, 12.4, 9.6, 16.1), "about 12x (10-16), at most 14x"),
+        (Gain(0.19, 4.9), "at most 4.9x, not promised"),
+        (Gain(bytes=2**31), "2.00 GiB of memory"),
+        (Gain(), "not promised, since the replay does not fit this recording"),
+        (None, ""),
+    ],
+)
+def test_a_gain_is_worded_with_its_range_and_bound(gain: Gain | None, text: str) -> None:
+    assert wording.gain_sentence(gain) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "worded"),
+    [
+        ("the queue ran empty", "The queue ran empty."),
+        ("cudaMalloc took 2 ms", "cudaMalloc took 2 ms."),
+        ("8 steps of 3 ms.", "8 steps of 3 ms."),
+        ("--enforce-eager is set", "--enforce-eager is set."),
+        ("", ""),
+    ],
+)
+def test_a_summary_becomes_a_sentence(text: str, worded: str) -> None:
+    assert wording.sentence(text) == worded
+
+
+def test_a_place_names_what_is_known() -> None:
+    assert wording.place(Where(start_ns=1_200_000_000, range="decode", device_id=1)) == "decode, GPU 1, at 1.20 s"
+    assert wording.place(Where()) == ""
+    assert wording.place(None) == ""
+
+
+def test_control_characters_are_taken_out() -> None:
+    assert wording.clean("a\x1b[31mb\tc\nd\u202ee\x00") == "a?[31mb c d?e?"
