@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from doctor.case.batch import SourceFacts, TableBatch
 from doctor.errors import DamagedEvidenceError
 from doctor.formats.kineto import device_work, host_work, machine
-from doctor.formats.kineto.categories import KINDS, LEFT_OUT, MEMORY_EVENT, STEP_PREFIX, EventKind
+from doctor.formats.kineto.categories import KINDS, LEFT_OUT, MEMORY_EVENT, OLD_OPERATOR, STEP_PREFIX, EventKind
 from doctor.formats.kineto.events import TraceEvent
 from doctor.formats.kineto.launches import Launches
 from doctor.formats.kineto.stream import TraceStream
@@ -79,6 +79,7 @@ class _Reading:
         self._file = file
         self._stream = TraceStream(file.chunks(progress))
         self._waiting: dict[EventKind, list[TraceEvent]] = {kind: [] for kind in EventKind}
+        self._by_category = {category: self._waiting[kind] for category, kind in KINDS.items()}
         self._unread: Counter[str] = Counter()
         self._names = machine.HostNames()
         self._launches = Launches()
@@ -107,27 +108,33 @@ class _Reading:
         yield self._facts()
 
     def _sort(self, events: list[TraceEvent]) -> None:
-        """Put each event to its kind; arrows between events, half of a trace, go first."""
-        waiting = self._waiting
+        """Put each event to its kind; arrows between events, half of a trace, fall through."""
+        by_category = self._by_category
         for event in events:
-            phase = event.ph
-            if phase == "X":
-                kind = KINDS.get(event.cat)
-                if kind is None:
+            if event.ph == "X":
+                waiting = by_category.get(event.cat)
+                if waiting is None:
                     self._unread[event.cat or "none"] += event.cat not in LEFT_OUT
-                elif kind is EventKind.OPERATOR and str(event.name).startswith(STEP_PREFIX):
-                    waiting[EventKind.ANNOTATION].append(event)
-                else:
-                    waiting[kind].append(event)
-            elif phase == "M":
-                self._names.take(event)
-            elif phase in ("i", "I") and event.name == MEMORY_EVENT:
-                waiting[EventKind.ALLOCATION].append(event)
-            elif phase in ("B", "E"):
-                self._unread[f"{event.cat or 'none'} (begin and end apart)"] += 1
+                    continue
+                event.keep_times()
+                if event.cat == OLD_OPERATOR and str(event.name).startswith(STEP_PREFIX):
+                    waiting = self._waiting[EventKind.ANNOTATION]
+                waiting.append(event)
+            elif event.ph not in ("s", "f", "t"):
+                self._sort_rare(event)
+
+    def _sort_rare(self, event: TraceEvent) -> None:
+        if event.ph == "M":
+            self._names.take(event)
+        elif event.ph in ("i", "I") and event.name == MEMORY_EVENT:
+            event.keep_times()
+            self._waiting[EventKind.ALLOCATION].append(event)
+        elif event.ph in ("B", "E"):
+            self._unread[f"{event.cat or 'none'} (begin and end apart)"] += 1
 
     def _flush(self, kind: EventKind) -> Iterator[TableBatch]:
-        events, self._waiting[kind] = self._waiting[kind], []
+        events = self._waiting[kind].copy()
+        self._waiting[kind].clear()
         if not events:
             return
         if kind is EventKind.WINDOW:

@@ -1,4 +1,4 @@
-"""Where the real recordings are that tests read: samples of this repository, and larger ones beside the checkout."""
+"""Finds the shared collection of real traces: `$DOCTOR_TRACES`, or `../shared/traces` beside the checkout."""
 
 from __future__ import annotations
 
@@ -7,27 +7,29 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-SAMPLES = ROOT / "samples"
+_CHECKOUT = Path(__file__).parents[2]
+SAMPLES = _CHECKOUT / "samples"
 
 
-def sample(name: str) -> Path:
-    """A file or folder under `samples/`; it is part of the checkout."""
-    path = SAMPLES / name
-    assert path.exists(), f"{path} is missing from the checkout"
-    return path
+def traces_folder() -> Path | None:
+    """The folder of the collection, None where it is not on this machine."""
+    named = os.environ.get("DOCTOR_TRACES")
+    folder = Path(named) if named else _CHECKOUT.parent / "shared" / "traces"
+    return folder if folder.is_dir() else None
 
 
 def shared_trace(name: str) -> Path:
-    """A recording too large for the repository, in $DOCTOR_TRACES or ../shared/traces; skips the test without it."""
-    folder = Path(os.environ.get("DOCTOR_TRACES") or ROOT.parent / "shared" / "traces")
+    """One file of the collection, such as `h200/launch-sick.nsys-rep`; skips the test where it is missing."""
+    folder = traces_folder()
+    if folder is None:
+        pytest.skip("no shared traces here: set DOCTOR_TRACES to the folder that holds them")
     path = folder / name
     if not path.exists():
-        pytest.skip(f"needs {name} in $DOCTOR_TRACES or {folder}")
+        pytest.skip(f"{name} is not among the shared traces")
     return path
 
 
-def trace_of(folder: Path) -> Path:
-    """The first recording in a sample's folder: the file beside its notes, expectation and recorder."""
-    notes = {".md", ".py", ".txt"}
-    return next(path for path in sorted(folder.iterdir()) if path.suffix not in notes and path.name != "expected.json")
+def shared_traces(pattern: str) -> list[Path]:
+    """Files of the collection that match a pattern, such as `public/*.json.gz`; none where it is missing."""
+    folder = traces_folder()
+    return [] if folder is None else sorted(folder.glob(pattern))

@@ -52,6 +52,7 @@ LEFT_OUT = frozenset(
 )
 """Known and not read: arrows between events, and host annotations repeated on the device's rows."""
 
+OLD_OPERATOR = "Operator"
 STEP_PREFIX = "ProfilerStep#"
 """The profiler's own step annotation, an operator in traces of 2021."""
 

@@ -23,11 +23,14 @@ def whole_numbers(values: Sequence[Any]) -> pa.Array:
 
 def texts(values: Sequence[Any]) -> pa.DictionaryArray:
     """A dictionary-encoded string column."""
+    places: dict[Any, int] = {}
     try:
-        plain = pa.array(values, pa.string())
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        plain = pa.array([value if isinstance(value, str) else None for value in values], pa.string())
-    return plain.dictionary_encode()
+        codes = [places.setdefault(value, len(places)) for value in values]
+    except TypeError:  # a list or an object where a text belongs
+        places = {}
+        codes = [places.setdefault(value if isinstance(value, str) else None, len(places)) for value in values]
+    words = [value if isinstance(value, str) else None for value in places]
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(words, pa.string()))
 
 
 def trailing_number(value: Any) -> int | None:

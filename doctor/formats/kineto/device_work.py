@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from doctor.formats.kineto.columns import NO_STREAM, texts, trailing_number, whole_numbers
 from doctor.formats.kineto.events import TraceEvent
-from doctor.formats.kineto.times import ends, nanoseconds
+from doctor.formats.kineto.times import end_column, nanosecond_column
 
 _COPY = re.compile(r"([HDP])to([HDP])(?: \((\w+) -> (\w+)\))?")
 _COPY_WORDS = {"hh": "htoh", "hd": "htod", "dh": "dtoh", "dd": "dtod", "pp": "ptop"}
@@ -44,15 +44,15 @@ _SYNC_WORDS = {
 
 def _on_stream(events: Sequence[TraceEvent]) -> dict[str, pa.Array]:
     args = [event.args for event in events]
-    starts = [nanoseconds(bytes(event.ts)) for event in events]
+    starts = nanosecond_column([bytes(event.ts) for event in events])
     return {
         "device_id": whole_numbers([event.pid if event.args.device is None else event.args.device for event in events]),
         "context_id": whole_numbers([arg.context for arg in args]),
         "stream_id": whole_numbers([_stream(event) for event in events]),
         "correlation_id": whole_numbers([arg.correlation for arg in args]),
         "graph_node_id": whole_numbers([arg.graph_node or None for arg in args]),
-        "start_ns": pa.array(starts, pa.int64()),
-        "end_ns": pa.array(ends(starts, (bytes(event.dur) for event in events)), pa.int64()),
+        "start_ns": starts,
+        "end_ns": end_column(starts, nanosecond_column([bytes(event.dur) for event in events])),
     }
 
 

@@ -13,7 +13,7 @@ import msgspec
 RAW_NOTHING = msgspec.Raw(b"")
 
 
-class EventArgs(msgspec.Struct, frozen=True):
+class EventArgs(msgspec.Struct, frozen=True, gc=False):
     """Arguments of an event, under the names of the trace."""
 
     device: Any = None
@@ -48,8 +48,11 @@ class EventArgs(msgspec.Struct, frozen=True):
 NO_ARGS = EventArgs()
 
 
-class TraceEvent(msgspec.Struct):
-    """One element of `traceEvents`."""
+class TraceEvent(msgspec.Struct, gc=False):
+    """One element of `traceEvents`.
+
+    A time refers to the text that the event was decoded from; `keep_times` lets that text go.
+    """
 
     ph: str = ""
     cat: str = ""
@@ -59,6 +62,11 @@ class TraceEvent(msgspec.Struct):
     ts: msgspec.Raw = RAW_NOTHING
     dur: msgspec.Raw = RAW_NOTHING
     args: EventArgs = NO_ARGS
+
+    def keep_times(self) -> None:
+        """Copy the times, so that a waiting event does not hold some MiB of trace."""
+        self.ts = self.ts.copy()
+        self.dur = self.dur.copy()
 
 
 EVENTS = msgspec.json.Decoder(list[TraceEvent])

@@ -9,19 +9,19 @@ import pyarrow as pa
 
 from doctor.formats.kineto.columns import texts, trailing_number, whole_numbers
 from doctor.formats.kineto.events import TraceEvent
-from doctor.formats.kineto.times import ends, nanoseconds
+from doctor.formats.kineto.times import end_column, nanosecond_column
 from doctor.formats.private_paths import without_folders
 
 _HOST_MEMORY = 0
 
 
 def _on_thread(events: Sequence[TraceEvent]) -> dict[str, pa.Array]:
-    starts = [nanoseconds(bytes(event.ts)) for event in events]
+    starts = nanosecond_column([bytes(event.ts) for event in events])
     return {
         "pid": whole_numbers([_process(event.pid) for event in events]),
         "tid": whole_numbers([event.tid if type(event.tid) is int else trailing_number(event.tid) for event in events]),
-        "start_ns": pa.array(starts, pa.int64()),
-        "end_ns": pa.array(ends(starts, (bytes(event.dur) for event in events)), pa.int64()),
+        "start_ns": starts,
+        "end_ns": end_column(starts, nanosecond_column([bytes(event.dur) for event in events])),
     }
 
 
@@ -89,7 +89,7 @@ def allocator_events(events: Sequence[TraceEvent]) -> pa.RecordBatch:
         {
             "pid": whole_numbers([event.pid for event in events]),
             "device_id": whole_numbers([None if arg.device_type == _HOST_MEMORY else arg.device_id for arg in args]),
-            "time_ns": pa.array([nanoseconds(bytes(event.ts)) for event in events], pa.int64()),
+            "time_ns": nanosecond_column([bytes(event.ts) for event in events]),
             "size_bytes": whole_numbers([arg.allocator_bytes for arg in args]),
             "allocated_bytes": whole_numbers([arg.allocated for arg in args]),
             "reserved_bytes": whole_numbers([arg.reserved for arg in args]),

@@ -2,37 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation, Overflow
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 _INT64 = 1 << 63
+_MICROSECONDS = pa.decimal128(22, 3)
+_THOUSAND = pa.scalar(1000, pa.decimal128(4, 0))
+
+
+def nanosecond_column(microseconds: Sequence[bytes]) -> pa.Array:
+    """An int64 column of nanoseconds; what is no number, or none of 64 bits, is NULL.
+
+    Args:
+        microseconds: JSON numbers, or texts that hold one; fractions below a nanosecond are rounded.
+    """
+    try:
+        exact = pa.array(microseconds, pa.binary()).cast(pa.string()).cast(_MICROSECONDS)
+        return pc.multiply(exact, _THOUSAND).cast(pa.int64())
+    except pa.ArrowInvalid:  # more digits, quotes, null, a number out of range: one by one
+        return pa.array([nanoseconds(text) for text in microseconds], pa.int64())
+
+
+def end_column(starts: pa.Array, durations: pa.Array) -> pa.Array:
+    """End of each interval; NULL where start or duration is unknown or the sum leaves 64 bits."""
+    try:
+        return pc.add_checked(starts, durations)
+    except pa.ArrowInvalid:
+        pairs = zip(starts.to_pylist(), durations.to_pylist(), strict=True)
+        sums = [None if start is None or duration is None else start + duration for start, duration in pairs]
+        return pa.array([None if total is None else _in_range(total) for total in sums], pa.int64())
 
 
 def nanoseconds(microseconds: bytes) -> int | None:
-    """Nanoseconds of a JSON number (or text that holds one); None for anything else or beyond 64 bits.
-
-    Fractions below a nanosecond are rounded.
-    """
-    whole, _, fraction = microseconds.partition(b".")
-    try:
-        if len(fraction) <= 3:
-            return _in_range(int(whole + fraction.ljust(3, b"0")))
-    except ValueError:
-        pass
+    """Nanoseconds of one JSON number, or of a text that holds one; None for anything else."""
     try:
         exact = Decimal(microseconds.decode().strip('"'))
-        return _in_range(round(exact * 1000)) if exact.is_finite() and exact.adjusted() < 20 else None
     except (InvalidOperation, Overflow, UnicodeDecodeError):
         return None
-
-
-def ends(starts: Iterable[int | None], durations: Iterable[bytes]) -> list[int | None]:
-    """End of each interval; None where start or duration is unknown."""
-    found: list[int | None] = []
-    for start, text in zip(starts, durations, strict=True):
-        duration = nanoseconds(text)
-        found.append(None if start is None or duration is None else _in_range(start + duration))
-    return found
+    return _in_range(round(exact * 1000)) if exact.is_finite() and exact.adjusted() < 20 else None
 
 
 def _in_range(value: int) -> int | None:
