@@ -36,7 +36,7 @@ ABOUT = About(
     id="pageable-copies",
     title="Copies go through pageable host memory",
     stage=Stage.SPECIFIC,
-    reads=("device_op", "memcpy"),
+    reads=("device_op",),
     needs=("nsys-report", "nsys-sqlite", "kineto"),
 )
 

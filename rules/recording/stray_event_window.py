@@ -28,7 +28,7 @@ ABOUT = About(
     id="stray-event-window",
     title="One far event stretches the recording",
     stage=Stage.RECORDING,
-    reads=("stray_gap",),
+    reads=("device_op",),
     needs=("nsys-report", "nsys-sqlite", "kineto"),
 )
 

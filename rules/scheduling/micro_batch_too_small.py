@@ -36,7 +36,7 @@ ABOUT = About(
     id="micro-batch-too-small",
     title="The step is cut into pieces too small for the device",
     stage=Stage.SPECIFIC,
-    reads=("device_op", "piece_step"),
+    reads=("device_op", "thread_call"),
     needs=("nsys-report", "nsys-sqlite", "kineto"),
 )
 

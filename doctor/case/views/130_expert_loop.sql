@@ -1,0 +1,34 @@
+-- expert_piece: what the host runs for one expert in a loop over experts: from one wait for an index list (nonzero, unique, masked selection:
+-- kernels of family `select` just before) to the next. Pieces that follow each other are a run, one run a layer; the loop over layers shows as a
+-- piece much longer than the others.
+CREATE TABLE _selecting_wait AS
+WITH launched AS (
+    -- the wait follows within four launches; spelled out, since a join on a range is quadratic within a thread
+    SELECT DISTINCT call.source_id, call.pid, call.tid, call.interval_id + unnest([1, 2, 3, 4]) AS interval_id
+    FROM thread_call AS call JOIN launch USING (host_call_id) JOIN device_op USING (device_op_id)
+    WHERE family = 'select'
+)
+SELECT DISTINCT wait.source_id, wait.pid, wait.tid, wait.host_call_id, wait.interval_id, wait.step_id
+FROM thread_call AS wait JOIN launched USING (source_id, pid, tid, interval_id)
+WHERE wait.call_class = 'sync';
+
+CREATE TABLE expert_piece AS
+WITH spaced AS (
+    SELECT *, lead(interval_id) OVER (PARTITION BY source_id, pid, tid ORDER BY interval_id, host_call_id) AS next_interval_id FROM _selecting_wait
+),
+sized AS (
+    SELECT *, median(next_interval_id - interval_id) OVER (PARTITION BY source_id, pid, tid) AS usual_launches FROM spaced
+    WHERE next_interval_id > interval_id
+),
+cut AS (
+    SELECT *, coalesce(lag(next_interval_id - interval_id > 2.5 * usual_launches + 10) OVER thread
+        OR lag(next_interval_id) OVER thread <> interval_id, true) AS is_first
+    FROM sized WINDOW thread AS (PARTITION BY source_id, pid, tid ORDER BY interval_id)
+)
+SELECT source_id, pid, tid, step_id, interval_id AS from_interval_id, next_interval_id AS until_interval_id, is_first,
+    next_interval_id - interval_id > 2.5 * usual_launches + 10 AS is_boundary,
+    sum(is_first::INTEGER) OVER (PARTITION BY source_id, pid, tid ORDER BY interval_id ROWS UNBOUNDED PRECEDING) AS run
+FROM cut
+ORDER BY source_id, pid, tid, from_interval_id;
+
+DROP TABLE _selecting_wait;

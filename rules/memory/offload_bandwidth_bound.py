@@ -1,0 +1,173 @@
+"""Weights or KV blocks come over the link every step, and the step waits for the link.
+
+What happens: a model that is kept in host memory is copied up layer by layer, again for every step. The link carries a
+fiftieth of what device memory does; the step is as long as the copy, however fast the kernels are.
+
+How it is detected: copies of a megabyte or more from the host to the device, of sizes that come back, that would fill
+at least 30 % of the window at the rate of the link, and copy time that nothing overlaps. The win is the run replayed
+without these copies: what keeping the data on the device would give.
+
+When it is not this: slow copies of little data are `pageable-copies`: at the link's rate they would not fill the step.
+A load phase before the steady window is not counted; copies hidden behind kernels cost nothing.
+"""
+
+from typing import NamedTuple
+
+from doctor.rule import (
+    About,
+    Act,
+    Cure,
+    CureStep,
+    Evidence,
+    Finding,
+    Fix,
+    Rule,
+    Stage,
+    Target,
+    Threshold,
+    Verdict,
+    Where,
+)
+
+ABOUT = About(
+    id="offload-bandwidth-bound",
+    title="Weights come over the link every step",
+    stage=Stage.SPECIFIC,
+    reads=("device_op",),
+    needs=("nsys-report", "nsys-sqlite", "kineto"),
+)
+
+THRESHOLDS = {
+    "min_bytes": Threshold(1_048_576, "bytes a copy", source="smaller copies are inputs, not weights"),
+    "min_link_share": Threshold(
+        0.3, "share of the window at the link's rate", source="rules of thumb: 6.9x to 61x in public cases"
+    ),
+    "min_repeats": Threshold(
+        3, "copies of one size", source="a cause seen once or twice is not what the run is made of"
+    ),
+}
+
+COPIES = """
+    SELECT op.device_op_id, op.source_id, op.device_id, op.start_ns, op.end_ns, op.size_bytes
+    FROM device_op AS op, steady_window
+    WHERE kind = 'memcpy' AND copy_kind = 'htod' AND size_bytes >= 1048576 AND op.start_ns >= from_ns AND op.start_ns < until_ns
+        AND size_bytes IN (SELECT size_bytes FROM device_op WHERE kind = 'memcpy' AND copy_kind = 'htod' AND size_bytes >= 1048576
+            GROUP BY size_bytes HAVING count(*) >= 3)
+"""
+
+SQL = f"""
+WITH copy AS ({COPIES}),
+per_device AS (
+    SELECT source_id, device_id, count(*) AS copy_count, sum(size_bytes)::BIGINT AS copy_bytes, sum(end_ns - start_ns)::BIGINT AS copy_ns,
+        quantile_cont(size_bytes / greatest(end_ns - start_ns, 1), 0.9) AS seen_rate,
+        arg_max(start_ns, size_bytes) AS largest_start_ns, arg_max(end_ns, size_bytes) AS largest_end_ns
+    FROM copy GROUP BY source_id, device_id
+)
+SELECT copy_count, copy_bytes, copy_ns, seen_rate, exposed_copy_ns, (SELECT until_ns - from_ns FROM steady_window) AS window_ns,
+    (SELECT max(memory_bytes) FROM device) AS memory_bytes, (SELECT count(*) FROM usual_step) AS step_count,
+    largest_start_ns, largest_end_ns, device_id,
+    -- by generation of the link: 5 from compute capability 9, 4 from 8, else 3
+    coalesce((SELECT CASE WHEN compute_major >= 9 THEN 50.0 WHEN compute_major = 8 THEN 24.0 ELSE 12.0 END
+        FROM device WHERE compute_major IS NOT NULL ORDER BY memory_bytes DESC NULLS LAST LIMIT 1), 24.0) AS usual_rate
+FROM per_device JOIN device_busy USING (source_id, device_id)
+ORDER BY copy_ns DESC LIMIT 1
+"""
+
+CURE = Cure(
+    steps=(
+        CureStep(Target.DEVICE_OP, Act.REMOVE, f"SELECT device_op_id FROM ({COPIES})"),
+        CureStep(Target.HOST_CALL, Act.REMOVE, f"SELECT host_call_id FROM ({COPIES}) JOIN launch USING (device_op_id)"),
+    ),
+    is_host_work=False,
+    spread=1.5,
+)
+
+
+class StreamedBytes(NamedTuple):
+    """Copies up of sizes that come back, on the device with most of them."""
+
+    copy_count: int
+    copy_bytes: int
+    copy_ns: int
+    seen_rate: float
+    exposed_copy_ns: int
+    window_ns: int
+    memory_bytes: int | None
+    step_count: int
+    largest_start_ns: int
+    largest_end_ns: int
+    device_id: int
+    usual_rate: float
+
+
+def judge(row: StreamedBytes) -> Verdict:
+    """At the link's own rate the copies would still fill a good part of the window."""
+    rate = max(row.seen_rate, row.usual_rate)
+    link_share = row.copy_bytes / rate / row.window_ns
+    if link_share < THRESHOLDS["min_link_share"].value:
+        return None
+    per_step = f", {row.copy_bytes / row.step_count / 2**30:.2f} GiB a step" if row.step_count else ""
+    return Finding(
+        summary=f"{row.copy_bytes / 2**30:.1f} GiB came up to device {row.device_id} in {row.copy_count} copies{per_step}, at"
+        f" {row.copy_bytes / row.copy_ns:.1f} GB/s: copying takes {row.copy_ns / row.window_ns:.0%} of the window",
+        evidence=(
+            Evidence("copy time", row.copy_ns / row.window_ns, "share of window"),
+            Evidence("copy time that nothing overlaps", row.exposed_copy_ns / row.window_ns, "share of window"),
+            Evidence("bytes up", row.copy_bytes / 2**30, "GiB"),
+            Evidence(
+                "largest copy",
+                (row.largest_end_ns - row.largest_start_ns) / 1e6,
+                "ms",
+                Where(start_ns=row.largest_start_ns, end_ns=row.largest_end_ns, device_id=row.device_id),
+            ),
+        ),
+        cure=CURE,
+        confidence=0.85,
+        cleared=f"{row.copy_bytes / 2**30:.1f} GiB come up over the link, but hidden behind kernels",
+    )
+
+
+FIXES = (
+    Fix(
+        "pytorch",
+        "keep the weights on the device (quantise them, or spread them over more devices); otherwise pinned memory, a stream of"
+        " its own, and the next layer's copy during this layer's kernels",
+        "not copying beats copying fast",
+        source="https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html",
+    ),
+    Fix(
+        "vllm",
+        "--cpu-offload-gb 0 with --quantization fp8 or a larger --tensor-parallel-size",
+        "weights stay on the device",
+        source="https://docs.vllm.ai/en/latest/configuration/conserving_memory.html",
+    ),
+    Fix(
+        "sglang",
+        "--cpu-offload-gb 0 with --quantization fp8 or a larger --tp",
+        "weights stay on the device",
+        source="https://docs.sglang.ai/advanced_features/server_arguments.html",
+    ),
+    Fix(
+        "tensorrt-llm",
+        "quantise the checkpoint (FP8, INT4 AWQ); kv_cache_config: {host_cache_size: 0}",
+        "weights and KV stay on the device",
+        source="https://nvidia.github.io/TensorRT-LLM/features/quantization.html",
+    ),
+    Fix(
+        "transformers",
+        'device_map="auto" with max_memory that leaves no layer on "cpu"; BitsAndBytesConfig(load_in_4bit=True)',
+        "no layer is fetched from host memory",
+        source="https://huggingface.co/docs/accelerate/usage_guides/big_modeling",
+    ),
+)
+
+RULE = Rule(
+    about=ABOUT,
+    thresholds=THRESHOLDS,
+    sql=SQL,
+    row=StreamedBytes,
+    judge=judge,
+    fixes=FIXES,
+    verify="record again: bytes copied up per step fall to the size of the inputs, or every copy lies behind kernels.",
+    doc=__doc__,
+)
