@@ -1,7 +1,7 @@
 """Attention by our own Triton kernels over a paged cache: decode, verification, prefill and any mixture of them.
 
-Which kernel serves a request depends on its own number of new tokens, never on the rest of the batch. Nothing reads a device value,
-so a pass can be captured in a CUDA graph: the grid follows from shapes, `max_q` and `max_k`.
+Which kernel serves a request depends on its own number of new tokens, never on the rest of the batch. Nothing reads a
+device value, so a pass can be captured in a CUDA graph: the grid follows from shapes, `max_q` and `max_k`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from engine.errors import ConfigError
 
 try:
     from engine.kernels.kv_write import rotate_and_write_kv, write_kv
-    from engine.kernels.paged_decode import MAX_QUERIES, DecodeCounters, check_layout, paged_decode
+    from engine.kernels.paged_decode import MAX_QUERIES, DecodeCounters, paged_decode
     from engine.kernels.paged_prefill import paged_prefill
-    from engine.kernels.paging import Pages
+    from engine.kernels.paging import NewTokens, Pages, Scores
 except ImportError as error:
     raise ConfigError(f"attention backend triton_paged cannot be used: {error}") from error
 
@@ -55,7 +55,7 @@ class TritonPagedPass:
 
     def __call__(self, q_THD: Tensor, k_TND: Tensor, v_TND: Tensor, layer: int) -> Tensor:
         """See `engine.attention.backend.Attend`. 1 launch where all requests have few new tokens, else 2 or 3."""
-        return self._attend((q_THD, k_TND, v_TND), layer, None)
+        return self._attend(NewTokens(_packed(q_THD), (_packed(k_TND), _packed(v_TND))), layer)
 
     def attend_unrotated(self, new_tokens: tuple[Tensor, Tensor, Tensor], angles: _Angles, layer: int) -> Tensor:
         """Attend like a call, with queries and keys that are still to be rotated: one launch less per layer.
@@ -68,49 +68,37 @@ class TritonPagedPass:
         Returns:
             out_THD, contiguous.
         """
-        return self._attend(new_tokens, layer, angles)
+        q_THD, k_TND, v_TND = (_packed(x) for x in new_tokens)
+        return self._attend(NewTokens(q_THD, (k_TND, v_TND), angles), layer)
 
-    def _attend(self, new_tokens: tuple[Tensor, Tensor, Tensor], layer: int, angles: _Angles | None) -> Tensor:
+    def _attend(self, new: NewTokens, layer: int) -> Tensor:
         pages = self._pages(layer)
-        # Views with gaps between the heads are rare; the kernels want the heads of a token side by side.
-        q_THD, k_TND, v_TND = (x if x.stride()[1:] == (x.shape[2], 1) else x.contiguous() for x in new_tokens)
-        check_layout(q_THD, (k_TND, v_TND), pages)
-        out_THD = torch.empty(q_THD.shape, dtype=q_THD.dtype, device=q_THD.device)
-        if self._meta.max_q <= MAX_QUERIES:
-            self._decode(q_THD, (k_TND, v_TND), pages, layer, out_THD, angles)
-            return out_THD
-        if angles is not None:
-            q_THD = rotate_and_write_kv(q_THD, k_TND, v_TND, angles, pages, self._meta.slot_mapping_T)
-        else:
-            write_kv(k_TND, v_TND, pages, self._meta.slot_mapping_T)
-        window, scale = self._spec.windows[layer], self._spec.scale
-        paged_prefill(q_THD, pages, self._meta, scale, out_THD=out_THD, window=window)
-        if q_THD.shape[0] < self._meta.seq_lens_B.shape[0] * self._meta.max_q:
-            self._decode(q_THD, None, pages, layer, out_THD, None)
+        scores = Scores(self._spec.scale, self._spec.windows[layer])
+        out_THD = torch.empty(new.q_THD.shape, dtype=new.q_THD.dtype, device=new.q_THD.device)
+        if self._meta.max_q > MAX_QUERIES:
+            new = self._store(new, pages)
+            paged_prefill(new, pages, self._meta, scores, out_THD)
+            if new.q_THD.shape[0] == self._meta.seq_lens_B.shape[0] * self._meta.max_q:
+                return out_THD  # every request has max_q new tokens: none is left for the decode kernel
+        paged_decode(new, pages, self._meta, scores, self._counters, out_THD)
         return out_THD
 
-    def _decode(
-        self,
-        q_THD: Tensor,
-        new_kv: tuple[Tensor, Tensor] | None,
-        pages: Pages,
-        layer: int,
-        out_THD: Tensor,
-        angles: _Angles | None,
-    ) -> None:
-        paged_decode(
-            q_THD,
-            new_kv,
-            pages,
-            self._meta,
-            self._counters,
-            scale=self._spec.scale,
-            out_THD=out_THD,
-            window=self._spec.windows[layer],
-            angles=angles,
-        )
+    def _store(self, new: NewTokens, pages: Pages) -> NewTokens:
+        """Write keys and values, rotated; returns rotated queries."""
+        assert new.kv is not None, "new tokens come with their keys and values"
+        new.check(pages)
+        slot_T = self._meta.slot_mapping_T
+        if new.angles is None:
+            write_kv(*new.kv, pages, slot_T)
+            return NewTokens(new.q_THD)
+        return NewTokens(rotate_and_write_kv(new.q_THD, *new.kv, new.angles, pages, slot_T))
 
     def _pages(self, layer: int) -> Pages:
         k_BSND, v_BSND = self._kv.layer(layer)
         k_scale, v_scale = self._kv.scales(layer)
         return Pages(k_BSND, v_BSND, k_scale, v_scale)
+
+
+def _packed(x: Tensor) -> Tensor:
+    """Heads side by side: the kernels take gaps between tokens, not between heads."""
+    return x if x.stride()[1:] == (x.shape[2], 1) else x.contiguous()

@@ -2,10 +2,10 @@
 
 Without a GPU the kernels run in Triton's interpreter: slow, but the same source and the same results.
 
-Programmatic dependent launch: a kernel may start while the one before it still runs, load what does not depend on it (weights) and
-then wait. Every kernel here follows three rules, so that a chain of them is right: wait before the first read of anything that a
-kernel of the same step writes; wait before the first write; let the next kernel start only after the own wait, so that a kernel
-never runs beside one that is two launches away.
+Programmatic dependent launch: a kernel may start while the one before it still runs, load what does not depend on it
+(weights) and then wait. Every kernel here follows three rules, so that a chain of them is right: wait before the first
+read of anything that a kernel of the same step writes; wait before the first write; let the next kernel start only
+after the own wait, so that a kernel never runs beside one that is two launches away.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def jit(function: Callable[..., Any]) -> Any:
 
 
 def launch_options(num_warps: int, num_stages: int = 1) -> dict[str, int | bool]:
-    """Keyword arguments of a launch: warps of 32 threads per program, depth of the load pipeline, overlap where supported."""
+    """Keyword arguments of a launch: warps of 32 threads per program, depth of its load pipeline, overlap."""
     options: dict[str, int | bool] = {"num_warps": num_warps, "num_stages": num_stages}
     if OVERLAPS:
         options["launch_pdl"] = True

@@ -1,5 +1,7 @@
 """Storing new keys and values in the pages of a cache, with or without the rotation that precedes it."""
 
+# ruff: noqa: PLR0913, PLR0917 - device functions take pointers and sizes one by one
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @jit
-def _kv_write_kernel(  # noqa: PLR0913 - kernels take pointers and sizes one by one
+def _kv_write_kernel(
     q_ptr: tl.tensor,
     k_ptr: tl.tensor,
     v_ptr: tl.tensor,
@@ -102,13 +104,14 @@ def write_kv(k_TND: Tensor, v_TND: Tensor, pages: Pages, slot_T: Tensor) -> None
     Raises:
         ValueError: a layout does not fit. Checked on the host: no device value is read.
 
-    Cost: 2 * T * N * D elements read and written, 1 launch, no synchronisation. Source: PagedAttention, Kwon et al. 2023.
+    Cost: 2 * T * N * D elements read and written, 1 launch, no synchronisation. Source: PagedAttention, Kwon et al.
+    2023.
     """
     _check(k_TND, v_TND, pages, slot_T)
     _launch((k_TND, None), (k_TND, v_TND), (k_TND, k_TND), pages, slot_T)
 
 
-def rotate_and_write_kv(  # noqa: PLR0913, PLR0917 - the angles and the slots belong to no common type
+def rotate_and_write_kv(
     q_THD: Tensor, k_TND: Tensor, v_TND: Tensor, angles: tuple[Tensor, Tensor], pages: Pages, slot_T: Tensor
 ) -> Tensor:
     """Rotate queries and keys, and store keys and values of T tokens in their slots.
@@ -148,7 +151,7 @@ def write_kv_reference(k_TND: Tensor, v_TND: Tensor, pages: Pages, slot_T: Tenso
         cache[slot // page, slot % page] = values.to(cache.dtype)
 
 
-def rotate_and_write_kv_reference(  # noqa: PLR0913, PLR0917 - same arguments as the kernel
+def rotate_and_write_kv_reference(
     q_THD: Tensor, k_TND: Tensor, v_TND: Tensor, angles: tuple[Tensor, Tensor], pages: Pages, slot_T: Tensor
 ) -> Tensor:
     """`rotate_and_write_kv` in PyTorch."""

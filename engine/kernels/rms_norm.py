@@ -1,5 +1,7 @@
 """RMSNorm, alone and fused with the residual addition before it."""
 
+# ruff: noqa: PLR0913, PLR0917 - device functions take pointers and sizes one by one
+
 from __future__ import annotations
 
 import torch
@@ -11,7 +13,7 @@ _MAX_ELEMENTS = 65536
 
 
 @jit
-def _rms_norm_kernel(  # noqa: PLR0913 - kernels take pointers and sizes one by one
+def _rms_norm_kernel(
     x_ptr: tl.tensor,
     residual_ptr: tl.tensor,
     weight_ptr: tl.tensor,
@@ -52,7 +54,8 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
         eps: added to the mean square.
 
     Returns:
-        Contiguous tensor like x. The mean is taken in fp32 and the quotient rounded before the product, as transformers does.
+        Contiguous tensor like x. The mean is taken in fp32 and the quotient rounded before the product, as
+        transformers does.
 
     Cost: x read and written once, 1 launch. Source: Zhang and Sennrich 2019.
     """

@@ -1,5 +1,7 @@
 """Rotary position embedding in the half-split layout, for any heads that lie side by side."""
 
+# ruff: noqa: PLR0913, PLR0917 - device functions take pointers and sizes one by one
+
 from __future__ import annotations
 
 import torch
@@ -9,7 +11,7 @@ from engine.kernels.jit import OVERLAPS, jit, launch_options, start_next_kernel,
 
 
 @jit
-def load_rotated(  # noqa: PLR0913 - kernels take pointers and sizes one by one
+def load_rotated(
     x_ptr: tl.tensor,
     row_offset: tl.tensor,
     cos_ptr: tl.tensor,
@@ -35,7 +37,7 @@ def load_rotated(  # noqa: PLR0913 - kernels take pointers and sizes one by one
 
 
 @jit
-def _rotate_kernel(  # noqa: PLR0913 - kernels take pointers and sizes one by one
+def _rotate_kernel(
     x_ptr: tl.tensor,
     cos_ptr: tl.tensor,
     sin_ptr: tl.tensor,

@@ -1,10 +1,12 @@
-"""Linear layers of one token, with the steps around them: RMSNorm before; residual addition, or the gate of an MLP, after.
+"""Linear layers of one token, with the steps around them: RMSNorm before; residual addition, or an MLP's gate, after.
 
-With one token a linear layer is bound by reading its weights once. Each program owns some output rows. It loads their first weights
-before the previous kernel has ended, and always has the next ones in flight while it multiplies, so that the memory system never
-waits for a launch or a dependency. The norm costs no pass of its own: its factor is the same for all of a row, so it is applied to
-the sums, and the sum of squares is taken on the way.
+With one token a linear layer is bound by reading its weights once. Each program owns some output rows. It loads their
+first weights before the previous kernel has ended, and always has the next ones in flight while it multiplies, so that
+the memory system never waits for a launch or a dependency. The norm costs no pass of its own: its factor is the same
+for all of a row, so it is applied to the sums, and the sum of squares is taken on the way.
 """
+
+# ruff: noqa: PLR0913, PLR0917 - device functions take pointers and sizes one by one
 
 from __future__ import annotations
 
@@ -35,7 +37,19 @@ class VectorTile:
 
 
 @jit
-def _vector_linear_kernel(  # noqa: PLR0913 - kernels take pointers and sizes one by one
+def _load_weights(
+    row_ptr: tl.tensor, mask: tl.tensor, up_offset: tl.constexpr, GATES: tl.constexpr
+) -> tuple[tl.tensor, tl.tensor]:
+    """A tile of weights, and the tile of the up projection that belongs to it."""
+    weight = tl.load(row_ptr, mask=mask, other=0.0)
+    up = weight
+    if GATES:
+        up = tl.load(row_ptr + up_offset, mask=mask, other=0.0)
+    return weight, up
+
+
+@jit
+def _vector_linear_kernel(
     x_ptr: tl.tensor,
     weight_ptr: tl.tensor,
     norm_ptr: tl.tensor,
@@ -54,11 +68,8 @@ def _vector_linear_kernel(  # noqa: PLR0913 - kernels take pointers and sizes on
     out_row = tl.program_id(0) * BLOCK_OUT + tl.arange(0, BLOCK_OUT)
     column = tl.arange(0, BLOCK_IN)
     row_inside = (out_row < OUT)[:, None]
-    weight_row_ptr = weight_ptr + out_row.to(tl.int64)[:, None] * IN + column[None, :]
-    inside = row_inside & (column < IN)[None, :]
-    weight = tl.load(weight_row_ptr, mask=inside, other=0.0)
-    if GATES:
-        up = tl.load(weight_row_ptr + OUT * IN, mask=inside, other=0.0)
+    row_ptr = weight_ptr + out_row.to(tl.int64)[:, None] * IN + column[None, :]
+    weight, up = _load_weights(row_ptr, row_inside & (column < IN)[None, :], OUT * IN, GATES)
     wait_for_previous_kernel(OVERLAP)
     start_next_kernel(OVERLAP)
     acc = tl.zeros((BLOCK_OUT, BLOCK_IN), tl.float32)
@@ -70,26 +81,19 @@ def _vector_linear_kernel(  # noqa: PLR0913 - kernels take pointers and sizes on
         if NORMS:
             square += x * x
             x = x * tl.load(norm_ptr + here, mask=here < IN, other=0.0).to(tl.float32)
-        current = weight
-        if GATES:
-            current_up = up
+        current, current_up = weight, up
         if first + BLOCK_IN < IN:
-            inside = row_inside & (here + BLOCK_IN < IN)[None, :]
-            weight = tl.load(weight_row_ptr + (first + BLOCK_IN), mask=inside, other=0.0)
-            if GATES:
-                up = tl.load(weight_row_ptr + (OUT * IN + first + BLOCK_IN), mask=inside, other=0.0)
+            mask = row_inside & (here + BLOCK_IN < IN)[None, :]
+            weight, up = _load_weights(row_ptr + (first + BLOCK_IN), mask, OUT * IN, GATES)
         acc += current.to(tl.float32) * x[None, :]
         if GATES:
             acc_up += current_up.to(tl.float32) * x[None, :]
-    y = tl.sum(acc, axis=1)
+    factor = 1.0
     if NORMS:
         factor = tl.rsqrt(tl.sum(square, axis=0) / IN + eps)
-        y = y * factor
+    y = tl.sum(acc, axis=1) * factor
     if GATES:
-        y_up = tl.sum(acc_up, axis=1)
-        if NORMS:
-            y_up = y_up * factor
-        y = y / (1.0 + tl.exp(-y)) * y_up
+        y = y / (1.0 + tl.exp(-y)) * (tl.sum(acc_up, axis=1) * factor)
     if ADDS_RESIDUAL:
         y += tl.load(residual_ptr + out_row, mask=out_row < OUT, other=0.0).to(tl.float32)
     tl.store(out_ptr + out_row, y.to(out_ptr.dtype.element_ty), mask=out_row < OUT)
@@ -107,8 +111,8 @@ def vector_linear(
     Args:
         x_1I: (1, I), contiguous; fp32, fp16 or bf16.
         weight_OI: (O, I), contiguous, same dtype.
-        norm: weight_I and eps: apply RMSNorm to x first. The norm is not rounded, so results are closer to the exact ones than those
-            of separate kernels, and not identical to them.
+        norm: weight_I and eps: apply RMSNorm to x first. The norm is not rounded, so results are closer to the exact
+            ones than those of separate kernels, and not identical to them.
         residual_1O: added to the result.
         tile: shape of a program's work; None chooses by the sizes.
 
@@ -122,7 +126,7 @@ def vector_linear(
     """
     _check(x_1I, weight_OI, norm)
     out_1O = torch.empty((1, weight_OI.shape[0]), dtype=x_1I.dtype, device=x_1I.device)
-    _launch(x_1I, weight_OI, norm, residual_1O, out_1O, tile or _choose_tile(*weight_OI.shape))
+    _launch(x_1I, weight_OI, norm, residual_1O, out_1O, tile or _choose_tile(weight_OI.shape[1], gates=False))
     return out_1O
 
 
@@ -147,7 +151,7 @@ def vector_gate_up(
     """
     _check(x_1I, weight_2FI, norm)
     out_1F = torch.empty((1, weight_2FI.shape[0] // 2), dtype=x_1I.dtype, device=x_1I.device)
-    _launch(x_1I, weight_2FI, norm, None, out_1F, tile or _choose_tile(*weight_2FI.shape))
+    _launch(x_1I, weight_2FI, norm, None, out_1F, tile or _choose_tile(weight_2FI.shape[1], gates=True))
     return out_1F
 
 
@@ -178,12 +182,14 @@ def _check(x_1I: Tensor, weight_OI: Tensor, norm: tuple[Tensor, float] | None) -
         raise ValueError(f"norm of {tuple(norm[0].shape)} weights does not fit {tuple(x_1I.shape)}")
 
 
-def _choose_tile(num_out: int, num_in: int) -> VectorTile:
-    columns = min(2048, triton.next_power_of_2(num_in))
-    return VectorTile(rows=4, columns=columns, num_warps=4)
+def _choose_tile(num_in: int, *, gates: bool) -> VectorTile:
+    """Tile that was fastest on an H200 (tests/benchmarks/results); a gate doubles the weights per output row."""
+    if gates:
+        return VectorTile(4, 1024, 4) if num_in >= 4096 else VectorTile(4, 512, 2)
+    return VectorTile(4, min(2048, triton.next_power_of_2(num_in)), 4)
 
 
-def _launch(  # noqa: PLR0913, PLR0917 - the operands of one kernel
+def _launch(
     x_1I: Tensor,
     weight: Tensor,
     norm: tuple[Tensor, float] | None,

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from engine.attention.meta import AttentionMeta
+from engine.kernels.paging import Pages
+from engine.model.kv.paged import KvGeometry, PagedKv
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -28,32 +30,19 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class LayerPages:
-    """A KV cache of one layer, as the backend asks for it."""
-
-    k_BSND: Tensor
-    v_BSND: Tensor
-    k_scale: float = 1.0
-    v_scale: float = 1.0
-
-    def layer(self, layer: int) -> tuple[Tensor, Tensor]:
-        return self.k_BSND, self.v_BSND
-
-    def scales(self, layer: int) -> tuple[float, float]:
-        return self.k_scale, self.v_scale
-
-
-@dataclass(frozen=True)
 class PagedBatch:
     """New tokens, and a cache that holds the earlier ones."""
 
     q_THD: Tensor
     k_TND: Tensor
     v_TND: Tensor
-    k_cache: Tensor
-    v_cache: Tensor
-    scales: tuple[float, float]
+    kv: PagedKv
     meta: AttentionMeta
+
+    @property
+    def pages(self) -> Pages:
+        """The cache as kernels take it."""
+        return Pages(*self.kv.layer(0), *self.kv.scales(0))
 
     def only(self, row: int) -> PagedBatch:
         """The same request alone."""
@@ -91,14 +80,13 @@ class PagedBatch:
 
 
 def make_batch(shape: Shape, seed: int) -> PagedBatch:
-    """Draw a batch: blocks in random order, unused slots NaN, block numbers past the end of a request absurd but valid."""
+    """Draw a batch: blocks in random order, unused slots NaN, block numbers past the end of a request strange."""
     generator = torch.Generator().manual_seed(seed)
-    stored = shape.stored or shape.dtype
     columns = [-(-length // shape.page) for length in shape.seq_lens]
     width = max(*columns, 1) + 1
     order = torch.randperm(sum(columns) + 3, generator=generator)
     table = torch.full((len(columns), width), int(order[-1]), dtype=torch.int32)
-    caches = [torch.full((len(order), shape.page, shape.kv_heads, shape.head_dim), torch.nan) for _ in range(2)]
+    caches = torch.full((2, len(order), shape.page, shape.kv_heads, shape.head_dim), torch.nan)
     slots: list[int] = []
     used = 0
     for row, (length, q_len) in enumerate(zip(shape.seq_lens, shape.q_lens, strict=True)):
@@ -115,7 +103,7 @@ def make_batch(shape: Shape, seed: int) -> PagedBatch:
     num_tokens = sum(shape.q_lens)
     packed = torch.randn(num_tokens, shape.heads + 2 * shape.kv_heads, shape.head_dim, generator=generator)
     packed = packed.to(DEVICE, shape.dtype)
-    q, k, v = packed.split([shape.heads, shape.kv_heads, shape.kv_heads], dim=1)
+    q, k, v = torch.split(packed, [shape.heads, shape.kv_heads, shape.kv_heads], dim=1)
     starts = torch.tensor([0, *shape.q_lens]).cumsum(0).to(torch.int32)
     meta = AttentionMeta(
         starts.to(DEVICE),
@@ -125,8 +113,17 @@ def make_batch(shape: Shape, seed: int) -> PagedBatch:
         max(shape.q_lens),
         max(shape.seq_lens),
     )
-    k_cache, v_cache = (cache.to(DEVICE, stored) for cache in caches)
-    return PagedBatch(q, k, v, k_cache, v_cache, shape.scales, meta)
+    return PagedBatch(q, k, v, _fill_cache(shape, caches), meta)
+
+
+def _fill_cache(shape: Shape, caches: Tensor) -> PagedKv:
+    geometry = KvGeometry(range(1), shape.kv_heads, shape.head_dim, shape.dtype)
+    kv = PagedKv(geometry, caches.shape[1], shape.page, shape.stored or shape.dtype, DEVICE)
+    if shape.scales != (1.0, 1.0):
+        kv.set_scales(0, *shape.scales)
+    for pages, values in zip(kv.layer(0), caches, strict=True):
+        pages.copy_(values.to(DEVICE, pages.dtype))
+    return kv
 
 
 def angles(num_tokens: int, head_dim: int, seed: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the extra 'engine'")
+pytest.importorskip("torch", reason="needs the extra 'engine'")
 pytest.importorskip("transformers", reason="needs the extra 'engine'")
 pytest.importorskip("engine.kernels.jit", reason="needs the extra 'test'", exc_type=ImportError)
 
-from engine.attention.meta import AttentionMeta  # noqa: E402
-from engine.attention.registry import create_backend  # noqa: E402
-from engine.kernels.rms_norm import add_rms_norm, rms_norm  # noqa: E402
-from engine.kernels.rotary import rotate  # noqa: E402
-from engine.kernels.silu_mul import silu_mul  # noqa: E402
-from engine.model.kv.paged import KvGeometry, PagedKv  # noqa: E402
-from engine.model.operators import REFERENCE, Operators  # noqa: E402
-from engine.model.weights import LoadOptions, load_decoder  # noqa: E402
-from tests.support.packed_batch import BlockTables, positions  # noqa: E402
-from tests.support.paged_batch import DEVICE  # noqa: E402
-from tests.support.tiny_models import make_model, save_model  # noqa: E402
+import torch
+
+from engine.attention.meta import AttentionMeta
+from engine.attention.registry import create_backend
+from engine.kernels.rms_norm import add_rms_norm, rms_norm
+from engine.kernels.rotary import rotate
+from engine.kernels.silu_mul import silu_mul
+from engine.model.kv.paged import KvGeometry, PagedKv
+from engine.model.operators import REFERENCE, Operators
+from engine.model.weights import LoadOptions, load_decoder
+from tests.support.packed_batch import BlockTables, positions
+from tests.support.paged_batch import DEVICE
+from tests.support.tiny_models import make_model, save_model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,8 +61,15 @@ class Session:
         spans = list(zip(self.lengths, counts, strict=True))
         self.lengths = [length + count for length, count in spans]
         meta = self.tables.meta(spans)
-        moved = (meta.cu_q_B1, meta.seq_lens_B, meta.block_table_BM, meta.slot_mapping_T)
-        return positions(spans).to(DEVICE), AttentionMeta(*(x.to(DEVICE) for x in moved), meta.max_q, meta.max_k)
+        moved = AttentionMeta(
+            meta.cu_q_B1.to(DEVICE),
+            meta.seq_lens_B.to(DEVICE),
+            meta.block_table_BM.to(DEVICE),
+            meta.slot_mapping_T.to(DEVICE),
+            meta.max_q,
+            meta.max_k,
+        )
+        return positions(spans).to(DEVICE), moved
 
     def prefill(self) -> torch.Tensor:
         """Feed the prompts; returns the first new token of each."""
@@ -102,9 +111,7 @@ def test_a_captured_decode_step_is_replayed_for_every_token(family: str, tmp_pat
         session = Session(load(folder, OPERATORS), "triton_paged")
         tokens = [session.prefill()]
         place, meta = session.meta([1] * len(PROMPT_LENGTHS))
-        static = AttentionMeta(
-            meta.cu_q_B1, meta.seq_lens_B, meta.block_table_BM, meta.slot_mapping_T, 1, 5 * BLOCK_SIZE
-        )
+        static = replace(meta, max_k=5 * BLOCK_SIZE)
         fed = tokens[0].clone()
 
         def step() -> torch.Tensor:

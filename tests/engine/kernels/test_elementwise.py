@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the extra 'engine'")
+pytest.importorskip("torch", reason="needs the extra 'engine'")
 pytest.importorskip("engine.kernels.jit", reason="needs the extra 'test'", exc_type=ImportError)
 
-from engine.kernels.kv_write import rotate_and_write_kv, rotate_and_write_kv_reference, write_kv  # noqa: E402
-from engine.kernels.paging import Pages  # noqa: E402
-from engine.kernels.rms_norm import add_rms_norm, rms_norm, rms_norm_reference  # noqa: E402
-from engine.kernels.rotary import rotate, rotate_reference  # noqa: E402
-from engine.kernels.silu_mul import silu_mul, silu_mul_reference  # noqa: E402
-from tests.support.paged_batch import DEVICE, Shape, angles, make_batch, relative_error  # noqa: E402
+import torch
+
+from engine.kernels.kv_write import rotate_and_write_kv, rotate_and_write_kv_reference, write_kv
+from engine.kernels.paging import Pages
+from engine.kernels.rms_norm import add_rms_norm, rms_norm, rms_norm_reference
+from engine.kernels.rotary import rotate, rotate_reference
+from engine.kernels.silu_mul import silu_mul, silu_mul_reference
+from tests.support.paged_batch import DEVICE, Shape, angles, make_batch, relative_error
 
 # Two roundings in 16 bits; Triton's interpreter cuts bf16 off instead of rounding it.
 TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 1.2e-2}
@@ -69,14 +71,13 @@ def test_rotate_equals_the_reference(heads: int, head_dim: int, dtype: torch.dty
 def test_rotate_and_write_touches_the_slots_of_the_batch_only(page: int, dtype: torch.dtype) -> None:
     batch = make_batch(Shape((5, 40, 0), (5, 2, 1), heads=12, kv_heads=3, page=page, dtype=dtype), seed=page)
     turn = angles(8, 32, seed=page)
-    expected = Pages(batch.k_cache.double(), batch.v_cache.double())
-    wide = (x.double() for x in (batch.q_THD, batch.k_TND, batch.v_TND))
-    q_expected = rotate_and_write_kv_reference(
-        *wide, (turn[0].double(), turn[1].double()), expected, batch.meta.slot_mapping_T
-    )
-    pages = Pages(batch.k_cache, batch.v_cache)
-    q = rotate_and_write_kv(batch.q_THD, batch.k_TND, batch.v_TND, turn, pages, batch.meta.slot_mapping_T)
-    assert relative_error(q, q_expected) < TOLERANCE[dtype]
+    pages = batch.pages
+    expected = Pages(pages.k_BSND.double(), pages.v_BSND.double())
+    q, k, v = (x.double() for x in (batch.q_THD, batch.k_TND, batch.v_TND))
+    wide_turn = (turn[0].double(), turn[1].double())
+    q_expected = rotate_and_write_kv_reference(q, k, v, wide_turn, expected, batch.meta.slot_mapping_T)
+    rotated = rotate_and_write_kv(batch.q_THD, batch.k_TND, batch.v_TND, turn, pages, batch.meta.slot_mapping_T)
+    assert relative_error(rotated, q_expected) < TOLERANCE[dtype]
     for cache, reference in ((pages.k_BSND, expected.k_BSND), (pages.v_BSND, expected.v_BSND)):
         assert torch.equal(cache.isnan(), reference.isnan())
         assert relative_error(cache.nan_to_num(), reference.nan_to_num()) < TOLERANCE[dtype]
@@ -84,10 +85,10 @@ def test_rotate_and_write_touches_the_slots_of_the_batch_only(page: int, dtype: 
 
 def test_write_kv_copies_the_bits() -> None:
     batch = make_batch(Shape((20, 3), (20, 3), dtype=torch.bfloat16), seed=5)
-    write_kv(batch.k_TND, batch.v_TND, Pages(batch.k_cache, batch.v_cache), batch.meta.slot_mapping_T)
+    write_kv(batch.k_TND, batch.v_TND, batch.pages, batch.meta.slot_mapping_T)
     slot = batch.meta.slot_mapping_T
-    assert torch.equal(batch.k_cache[slot // 16, slot % 16], batch.k_TND)
-    assert torch.equal(batch.v_cache[slot // 16, slot % 16], batch.v_TND)
+    assert torch.equal(batch.pages.k_BSND[slot // 16, slot % 16], batch.k_TND)
+    assert torch.equal(batch.pages.v_BSND[slot // 16, slot % 16], batch.v_TND)
 
 
 def test_angles_of_another_head_size_are_refused() -> None:
@@ -98,4 +99,4 @@ def test_angles_of_another_head_size_are_refused() -> None:
 def test_slots_that_are_not_int64_are_refused() -> None:
     batch = make_batch(Shape((20,), (2,)), seed=7)
     with pytest.raises(ValueError, match="int64"):
-        write_kv(batch.k_TND, batch.v_TND, Pages(batch.k_cache, batch.v_cache), batch.meta.slot_mapping_T.int())
+        write_kv(batch.k_TND, batch.v_TND, batch.pages, batch.meta.slot_mapping_T.int())

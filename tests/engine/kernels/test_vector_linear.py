@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the extra 'engine'")
+pytest.importorskip("torch", reason="needs the extra 'engine'")
 pytest.importorskip("engine.kernels.jit", reason="needs the extra 'test'", exc_type=ImportError)
 
-from engine.kernels.vector_linear import (  # noqa: E402
+import torch
+
+from engine.kernels.vector_linear import (
     VectorTile,
     vector_gate_up,
     vector_gate_up_reference,
     vector_linear,
     vector_linear_reference,
 )
-from tests.support.paged_batch import DEVICE, relative_error  # noqa: E402
+from tests.support.paged_batch import DEVICE, relative_error
 
 TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
 DTYPES = sorted(TOLERANCE, key=str)
