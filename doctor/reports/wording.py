@@ -48,7 +48,7 @@ def clean(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """The text as a sentence: a capital first, unless the first word is a name such as `cudaMalloc`; a full stop last."""
+    """The text as a sentence: a capital first, unless it starts with a name such as `cudaMalloc`, and a full stop."""
     line = clean(text).strip()
     if not line:
         return ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -9,8 +11,10 @@ import pytest
 from sqlalchemy import Boolean, Column, Double, Integer
 
 from doctor.case import schema
+from doctor.case.derive import derive
 from doctor.case.store import create_case
 
+ROOT = Path(__file__).parents[2]
 UNITS = ("_ns", "_bytes", "_bytes_per_s", "_hz", "_count", "_share", "_id")
 WITHOUT_UNIT = {
     "pid": "a name, not a quantity",
@@ -30,6 +34,15 @@ WITHOUT_UNIT = {
     "block_y": "threads, as CUDA calls it",
     "block_z": "threads, as CUDA calls it",
 }
+WITHOUT_UNIT_IN_DERIVED_TABLES = {
+    "grid_blocks": "the unit is the name",
+    "block_threads": "the unit is the name",
+    "place": "an order, not a quantity",
+    "run": "a number given to a run of like work",
+    "piece": "a number given to a piece of a step",
+    "distance": "operations between a piece and the next",
+}
+VIEWS = sorted((ROOT / "doctor/case/views").glob("*.sql"))
 TABLES = tuple(schema.metadata.sorted_tables)
 COLUMNS = tuple(pytest.param(column, id=f"{column.table.name}.{column.name}") for t in TABLES for column in t.columns)
 
@@ -77,3 +90,38 @@ def test_a_case_file_keeps_the_comments() -> None:
     for table in TABLES:
         for column in table.columns:
             assert comments[table.name, column.name] == column.comment
+
+
+@pytest.fixture(scope="module")
+def derived_columns() -> list[tuple[str, str, str]]:
+    with create_case() as connection:
+        derive(connection)
+        found = connection.execute(
+            "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal"
+        ).fetchall()
+    return [row for row in found if row[0] not in schema.metadata.tables]
+
+
+def test_quantities_of_derived_tables_carry_their_unit(derived_columns: list[tuple[str, str, str]]) -> None:
+    allowed = WITHOUT_UNIT.keys() | WITHOUT_UNIT_IN_DERIVED_TABLES.keys()
+    numbers = [(t, c) for t, c, kind in derived_columns if re.search("INT|DOUBLE|FLOAT|DECIMAL", kind)]
+    assert numbers
+    bare = [(t, c) for t, c in numbers if not c.endswith(UNITS) and not c.startswith("share_of_") and c not in allowed]
+    assert bare == []
+
+
+def test_truth_values_of_derived_tables_start_with_is(derived_columns: list[tuple[str, str, str]]) -> None:
+    assert [(t, c) for t, c, kind in derived_columns if kind == "BOOLEAN" and not c.startswith("is_")] == []
+
+
+@pytest.mark.parametrize("path", VIEWS, ids=lambda path: path.stem)
+def test_every_derived_table_is_described_where_it_is_made(path: Path) -> None:
+    text = path.read_text("utf-8")
+    made = [
+        name
+        for name in re.findall(r"^CREATE TABLE (?:IF NOT EXISTS )?(\w+)", text, re.MULTILINE)
+        if not name.startswith("_")
+    ]
+    assert made
+    for name in made:
+        assert re.search(rf"^--.*\b{name}\b", text, re.MULTILINE), name

@@ -27,6 +27,7 @@ OPTIONS = {
     "rules": ["--format", "--rules"],
     "explain": ["--rules"],
     "convert": ["--no-progress", "--output", "--strict", "-o"],
+    "redact": ["--output", "-o"],
     "sql": ["--format"],
 }
 

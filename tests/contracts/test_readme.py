@@ -11,7 +11,7 @@ import pytest
 
 from doctor.cli.main import doctor
 from doctor.diagnosis.catalogue import load_catalogue
-from doctor.diagnosis.outcome import Diagnosis
+from tests.support.samples import sample, trace_of
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -44,9 +44,11 @@ def test_every_rule_is_in_the_table() -> None:
     assert {rule.about.id for rule in load_catalogue(None)} <= listed
 
 
-def test_the_example_in_python_uses_what_a_diagnosis_has() -> None:
-    assert "diagnosis.findings" in README
-    assert "findings" in Diagnosis.__dataclass_fields__
+def test_the_example_in_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (example,) = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    trace = trace_of(sample("launch-bound-decode"))
+    exec(example.replace("trace.nsys-rep", str(trace)), {})
+    assert "critical" in capsys.readouterr().out
 
 
 def test_the_two_commands_are_marked_for_ci() -> None:

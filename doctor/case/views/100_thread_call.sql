@@ -11,6 +11,7 @@ FROM (
 )
 GROUP BY step_id;
 
+-- usual_step: steps with about the usual number of device operations.
 CREATE TABLE usual_step AS
 WITH sized AS (
     SELECT step.step_id, source_id, pid, start_ns, end_ns, coalesce(op_count, 0) AS op_count,

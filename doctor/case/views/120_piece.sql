@@ -33,6 +33,7 @@ marked AS (
 SELECT step_id, any_value(piece_count) AS piece_count, median(distance)::BIGINT AS distance
 FROM marked GROUP BY step_id HAVING median(distance) > 20;
 
+-- piece_step: steps whose sequence of operations repeats at the distance of a piece.
 CREATE TABLE piece_step AS
 WITH compared AS (
     SELECT step_id, signature = lag(signature, distance) OVER (PARTITION BY step_id ORDER BY place_in_step) AS is_same
