@@ -18,8 +18,9 @@ QUEUED_NS = 10_000.0
 """An operation that starts within this time after its stream's previous one was waiting in the queue."""
 CROSS_STREAM_NS = 20_000.0
 """An operation that starts within this time after one of another stream was waiting for that one."""
-DEFAULT_DISTANCE_NS = 1_200.0
-"""Distance of queued kernels of one stream where the recording has none: 1.0 to 1.4 us eager on an H200."""
+IDLE_DISTANCE_NS = 340.0
+"""Least distance to the one before in its stream for work that the device was waiting for, should it come sooner. What
+brings work so much sooner is a CUDA graph: 0.34 us a node on an H200 (eager launches in a queue: 1.0 to 1.4 us)."""
 DEFAULT_LATENCY_NS = 8_000.0
 """Launch to start on an idle device where the recording has none: 8 to 10 us on an H200."""
 
@@ -147,8 +148,7 @@ def _tell_cause(ops: Ops, calls: Calls, stream_device: Int) -> _Timing:
     observed = ops.start - calls.start[ops.call]
     usual = median_by_group(observed, latency_class(ops), is_launched, DEFAULT_LATENCY_NS)
     latency = np.where(is_queued | is_crossing, np.minimum(usual, observed), observed)
-    typical = _median(gap[is_queued & (gap >= 0)], DEFAULT_DISTANCE_NS)
-    distance = np.where(is_queued, gap, np.minimum(typical, gap))
+    distance = np.where(is_queued, gap, np.minimum(IDLE_DISTANCE_NS, gap))
     source_distance = np.where(is_crossing, ops.start - ops.end[source], 0.0)
     return _Timing(latency, distance, source, source_distance, is_queued)
 
@@ -164,10 +164,6 @@ def median_by_group(values: Real, group: Int, among: Flag, default: float) -> Re
     for one in np.unique(group[among]):
         medians[one] = np.median(values[among & (group == one)])
     return medians[group]
-
-
-def _median(values: Real, default: float) -> float:
-    return float(np.median(values)) if len(values) else default
 
 
 def _gap_in_stream(ops: Ops) -> tuple[Real, Flag]:

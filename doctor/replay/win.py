@@ -154,23 +154,25 @@ def _summarise(
 ) -> Win:
     """Expected: the geometric mean of the two hosts.
 
-    Range: the cure's own spread and the hosts' difference, taken as independent errors of the logarithm; the spread of
-    a small win is no more than half of it. The bound is the larger of the recorded and the high end, so that no
+    Range: the cure's own spread and the hosts' difference, taken as independent errors of the logarithm; a small win
+    may be nothing, or half as much again. The bound is the larger of the recorded and the high end, so that no
     expected figure is above it.
     """
     seconds = (recorded[0] - recorded[1]) / 1e9
     speedups = [_ratio(*pair) for pair in (recorded, quick, slow)]
     middle = math.log(speedups[1] * speedups[2]) / 2
     of_hosts = abs(math.log(speedups[1] / speedups[2])) / 2
-    half = math.hypot(min(math.log(max(spread, 1.0)), middle / 2), of_hosts)
+    of_cure = math.log(max(spread, 1.0))
+    below = math.hypot(min(of_cure, middle), of_hosts)
+    above = math.hypot(min(of_cure, middle / 2), of_hosts)
     expected = math.exp(middle)
     return Win(
         seconds,
         seconds * 1e9 / recorded[0] if recorded[0] > 0 else 0.0,
-        max(*speedups, math.exp(middle + half)),
+        max(*speedups, math.exp(middle + above)),
         expected,
-        math.exp(max(middle - half, 0.0)),
-        math.exp(middle + half),
+        math.exp(max(middle - below, 0.0)),
+        math.exp(middle + above),
     )
 
 

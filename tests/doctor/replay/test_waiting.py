@@ -1,0 +1,110 @@
+"""Which calls wait, and for what. Times are microseconds."""
+
+from __future__ import annotations
+
+import pytest
+
+from doctor.case.replay_queries import read_recording
+from doctor.replay.building import build_run
+from doctor.replay.run import Run
+from tests.support.replay_cases import Call, Copy, Kernel, case_of
+
+LAUNCH = Call("cudaLaunchKernel", 0, 5)
+LAUNCH_ELSEWHERE = Call("cudaLaunchKernel", 6, 9)
+
+
+def run_of(calls: list[Call], kernels: list[Kernel], copies: list[Copy] | None = None) -> Run:
+    return build_run(read_recording(case_of(calls, kernels, copies or []), 0, 10_000_000))
+
+
+def waits_of(run: Run) -> list[tuple[int, list[int], float, bool]]:
+    """Id of each waiting call, ids of the awaited operations, lag in us, whether it did wait."""
+    waits = run.waits
+    return [
+        (
+            int(run.calls.call_id[call]),
+            sorted(run.ops.op_id[waits.op[waits.first[row] : waits.first[row + 1]]].tolist()),
+            float(waits.lag[row]) / 1000,
+            bool(waits.did_block[row]),
+        )
+        for row, call in enumerate(waits.call)
+    ]
+
+
+def test_a_sync_waits_for_what_was_launched_before_it() -> None:
+    run = run_of([LAUNCH, Call("cudaDeviceSynchronize", 10, 110)], [Kernel(6, 106, 1)])
+    assert waits_of(run) == [(1, [0], 4.0, True)]
+    assert run.calls.own[-1] == 4_000
+
+
+def test_a_sync_that_seems_to_return_2_us_before_the_work_ends_waited_for_it() -> None:
+    run = run_of([LAUNCH, Call("cudaDeviceSynchronize", 10, 104)], [Kernel(6, 106, 1)])
+    assert waits_of(run) == [(1, [0], -2.0, True)]
+    assert run.calls.own[-1] == 0
+
+
+def test_a_sync_that_found_all_work_done_would_wait_for_it_on_a_faster_host() -> None:
+    run = run_of([LAUNCH, Call("cudaStreamSynchronize", 40, 43)], [Kernel(6, 20, 1)])
+    assert waits_of(run) == [(1, [0], 3.0, False)]
+
+
+def test_a_sync_waits_for_each_stream_that_drained_meanwhile() -> None:
+    calls = [LAUNCH, LAUNCH_ELSEWHERE, Call("cudaDeviceSynchronize", 10, 110)]
+    run = run_of(calls, [Kernel(6, 80, 1), Kernel(10, 106, 2, stream=8)])
+    assert waits_of(run) == [(2, [0, 1], 4.0, True)]
+
+
+def test_a_stream_sync_does_not_wait_for_a_stream_that_works_on() -> None:
+    calls = [LAUNCH, LAUNCH_ELSEWHERE, Call("cudaStreamSynchronize", 10, 85)]
+    run = run_of(calls, [Kernel(6, 80, 1), Kernel(10, 500, 2, stream=8)])
+    assert waits_of(run) == [(2, [0], 5.0, True)]
+
+
+def test_an_event_sync_waits_for_the_work_that_had_just_ended_not_for_the_last_launched() -> None:
+    calls = [LAUNCH, LAUNCH_ELSEWHERE, Call("cudaEventSynchronize", 10, 42)]
+    run = run_of(calls, [Kernel(6, 40, 1), Kernel(41, 500, 2)])
+    assert waits_of(run) == [(2, [0], 2.0, True)]
+
+
+def test_an_allocation_that_returned_while_the_device_worked_did_not_wait() -> None:
+    calls = [LAUNCH, LAUNCH_ELSEWHERE, Call("cudaMalloc", 10, 85)]
+    assert waits_of(run_of(calls, [Kernel(6, 80, 1), Kernel(10, 500, 2, stream=8)])) == []
+
+
+def test_a_free_that_returned_when_the_device_fell_idle_waited() -> None:
+    run = run_of([LAUNCH, Call("cudaFree", 10, 120)], [Kernel(6, 106, 1)])
+    assert waits_of(run) == [(1, [0], 14.0, True)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "destination", "waits"),
+    [("dtoh", "device", "pageable", True), ("htod", "pageable", "device", True), ("dtoh", "device", "pinned", False)],
+)
+def test_a_copy_waits_for_itself_where_its_memory_is_pageable(
+    kind: str, source: str, destination: str, waits: bool
+) -> None:
+    run = run_of([Call("cudaMemcpyAsync", 0, 50)], [], [Copy(6, 46, 1, kind, source, destination)])
+    assert waits_of(run) == ([(0, [0], 4.0, True)] if waits else [])
+
+
+def test_work_of_another_thread_is_tied_to_the_clock_of_the_main_one() -> None:
+    calls = [LAUNCH, LAUNCH_ELSEWHERE, Call("cudaLaunchKernel", 20, 25, tid=2)]
+    run = run_of(calls, [Kernel(6, 10, 1), Kernel(11, 15, 2), Kernel(30, 40, 3, stream=8)])
+    tied = int(run.ops.op_id.tolist().index(2))
+    assert run.ops.is_tied.tolist().count(True) == 1
+    assert bool(run.ops.is_tied[tied])
+    assert run.calls.call_id[run.ops.call[tied]] == 1
+    assert run.ops.latency[tied] == 24_000
+
+
+def test_work_behind_other_work_of_its_stream_waits_for_the_queue_not_for_its_launch() -> None:
+    run = run_of([LAUNCH, LAUNCH_ELSEWHERE], [Kernel(6, 106, 1), Kernel(107, 120, 2)])
+    assert run.ops.is_queued.tolist() == [False, True]
+    assert run.ops.distance[1] == 1_000
+    assert run.ops.latency[1] == 6_000
+
+
+def test_work_that_starts_when_another_stream_ends_waits_for_that_stream() -> None:
+    run = run_of([LAUNCH, LAUNCH_ELSEWHERE], [Kernel(6, 106, 1), Kernel(109, 120, 2, stream=8)])
+    assert run.ops.source.tolist() == [-1, 0]
+    assert run.ops.source_distance[1] == 3_000
