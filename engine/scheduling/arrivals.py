@@ -63,7 +63,7 @@ class PeakLoad:
 
     `rate_per_s` is the arrival rate outside the peak, `peak_factor` how many times higher it is inside. An interactive
     request is promised its answer `slack_s` plus `slack_per_token_s` per output token after its arrival, a batch
-    request after `batch_slack_s`.
+    request after `batch_slack_s`. Lengths are drawn between two bounds; limits are what the callers ask for.
     """
 
     num_requests: int = 2000
@@ -72,6 +72,12 @@ class PeakLoad:
     batch_share: float = 0.2
     num_prefixes: int = 8
     prefix_tokens: int = 256
+    interactive_prompt: tuple[int, int] = (60, 700)
+    interactive_output: tuple[int, int] = (20, 400)
+    interactive_limit: int = 1024
+    batch_prompt: tuple[int, int] = (2000, 6000)
+    batch_output: tuple[int, int] = (400, 1600)
+    batch_limit: int = 2048
     slack_s: float = 3.0
     slack_per_token_s: float = 0.1
     batch_slack_s: float = 600.0
@@ -98,16 +104,20 @@ class PeakLoad:
         return self._interactive(random, at_us)
 
     def _batch(self, random: Random, at_us: int) -> Arrival:
-        prompt, output = _length(random, 2000, 6000), _length(random, 400, 1600)
-        return Arrival(at_us, prompt, output, 2048, BATCH, at_us + round(self.batch_slack_s * 1_000_000))
+        prompt, output = _length(random, self.batch_prompt), _length(random, self.batch_output)
+        deadline_us = at_us + round(self.batch_slack_s * 1_000_000)
+        return Arrival(at_us, prompt, output, self.batch_limit, BATCH, deadline_us)
 
     def _interactive(self, random: Random, at_us: int) -> Arrival:
-        prompt, output = self.prefix_tokens + _length(random, 60, 700), _length(random, 20, 400)
+        prompt = self.prefix_tokens + _length(random, self.interactive_prompt)
+        output = _length(random, self.interactive_output)
         deadline_us = at_us + round((self.slack_s + self.slack_per_token_s * output) * 1_000_000)
         prefix_id = 1 + random.randrange(self.num_prefixes)
-        return Arrival(at_us, prompt, output, 1024, INTERACTIVE, deadline_us, prefix_id, self.prefix_tokens)
+        limit = self.interactive_limit
+        return Arrival(at_us, prompt, output, limit, INTERACTIVE, deadline_us, prefix_id, self.prefix_tokens)
 
 
-def _length(random: Random, low: int, high: int) -> int:
+def _length(random: Random, bounds: tuple[int, int]) -> int:
     """A length between two bounds, short ones more often than long ones."""
+    low, high = bounds
     return round(low * float((high / low) ** random.random()))

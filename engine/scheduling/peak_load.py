@@ -63,12 +63,13 @@ class Strategy:
 class PeakLoadRow:
     """One strategy at the peak. Latencies are P99 over the requests that arrived in the peak, in microseconds.
 
-    `in_time_share` is the share of those requests that met their deadline; the throughput counts the output tokens of
-    the peak's duration.
+    `in_time_share` is the share of those requests that met their deadline. `output_tokens_per_s` counts the output of
+    the peak's duration, `overall_tokens_per_s` that of the whole trace up to its last answer.
     """
 
     strategy: str
     output_tokens_per_s: float
+    overall_tokens_per_s: float
     latency_us: int
     interactive_latency_us: int
     interactive_ttft_us: int
@@ -116,6 +117,7 @@ def _row(name: str, result: SimulationResult, peak_us: tuple[int, int]) -> PeakL
     return PeakLoadRow(
         strategy=name,
         output_tokens_per_s=result.output_tokens_per_s(*peak_us),
+        overall_tokens_per_s=result.output_tokens_per_s(result.served[0].arrival.at_us, result.progress[-1][0]),
         latency_us=percentile(map(_latency_us, peak), 99),
         interactive_latency_us=percentile(map(_latency_us, interactive), 99),
         interactive_ttft_us=percentile(map(_ttft_us, interactive), 99),
