@@ -16,12 +16,11 @@ Every way gives two timelines between which the truth should lie; the ends diffe
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from doctor.case.replay_queries import CallNames
-from doctor.replay.building import latency_class, median_by_group
 from doctor.replay.cure import with_own_times
 from doctor.replay.run import Calls, Flag, Real, Run
 from doctor.replay.schedule import Plan, replay
@@ -218,24 +217,3 @@ def _host_slowness(calls: Calls, is_probe: Flag) -> Real:
     mean = (total[last] - total[first]) / (last - first)
     place = np.maximum(np.cumsum(is_probe) - 1, 0)
     return np.asarray((np.maximum(mean[place], 1.0) / QUIET_PROBE_NS) ** PROBE_EXPONENT)
-
-
-def with_class_medians(run: Run) -> Run:
-    """The run with the median latency, distance and return lag of each class instead of each event's own."""
-    ops, waits = run.ops, run.waits
-    is_launched = ~ops.is_tied & ~ops.is_queued & (ops.source < 0)
-    classes = latency_class(ops)
-    latency = np.where(is_launched, median_by_group(ops.latency, classes, is_launched, 0.0), ops.latency)
-    distance = np.where(ops.is_queued, median_by_group(ops.distance, classes, ops.is_queued, 0.0), ops.distance)
-    crossing = ops.source >= 0
-    source_distance = np.where(crossing, median_by_group(ops.source_distance, ops.kind, crossing, 0.0), 0.0)
-    function = run.calls.name[waits.call]
-    lag = np.where(waits.did_block, median_by_group(waits.lag, function, waits.did_block, 0.0), waits.lag)
-    own = run.calls.own.copy()
-    own[waits.call] = np.maximum(lag, 0.0)
-    return replace(
-        run,
-        calls=replace(run.calls, own=own),
-        ops=replace(ops, latency=latency, distance=distance, source_distance=source_distance),
-        waits=replace(waits, lag=lag),
-    )

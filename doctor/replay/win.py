@@ -11,40 +11,13 @@ import numpy as np
 
 from doctor.case.replay_queries import read_recording
 from doctor.replay.building import build_run
-from doctor.replay.corrections import Corrected, correct, with_class_medians
+from doctor.replay.corrections import correct
 from doctor.replay.cure import Change, Places, apply, moves_work, select
 from doctor.replay.intervals import union_by_group
+from doctor.replay.quality import judge
 from doctor.replay.run import Real, Run
 from doctor.replay.schedule import plan, replay
 from doctor.rule import Cure
-
-MAX_IDENTITY_ERROR = 0.05
-MAX_CLASS_MEDIAN_ERROR = 0.10
-MAX_TIED_SHARE = 0.50
-"""Above this share of operations without a launch on the main thread, a replay of the host says little."""
-
-
-@dataclass(frozen=True)
-class Quality:
-    """How far the replay can be trusted; shares and errors are relative.
-
-    Attributes:
-        is_trusted: False means no promised wins.
-        identity_error: of the replay with every event's own latencies; near zero by construction.
-        class_median_error: of the replay with class medians instead; the honest figure.
-        host_speed_factor: slowness of the host against a quiet one, None where the recording does not tell.
-        profiler_share: of the window, None where it could not be told.
-        correction: how the profiler's cost was taken out.
-        notes: reasons for distrust.
-    """
-
-    is_trusted: bool
-    identity_error: float
-    class_median_error: float
-    host_speed_factor: float | None
-    profiler_share: float | None
-    correction: str
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,13 +63,7 @@ class Replay:
         self._places = Places.of(self._recorded)
         self._busy_ns = _busy(self._recorded)
         self._corrected = correct(self._recorded, self._plan, recording.names, unprofiled_seconds)
-        medians = with_class_medians(self._recorded)
-        self.quality = _judge(
-            self._recorded,
-            replay(self._recorded, self._plan).makespan_ns,
-            replay(medians, self._plan).makespan_ns,
-            self._corrected,
-        )
+        self.quality = judge(self._recorded, self._plan, self._corrected)
 
     def win(self, cure: Cure, on_top_of: Sequence[Cure] = ()) -> Win:
         """What `cure` wins once the cures `on_top_of` are in place.
@@ -178,29 +145,3 @@ def _summarise(
 
 def _ratio(before: float, after: float) -> float:
     return max(before / after, 1.0) if after > 0 else 1.0
-
-
-def _judge(run: Run, identity_ns: float, medians_ns: float, corrected: Corrected) -> Quality:
-    length = run.recorded_ns
-    identity = abs(identity_ns / length - 1.0) if length > 0 else 0.0
-    medians = abs(medians_ns / length - 1.0) if length > 0 else 0.0
-    notes = tuple(_reasons(run, identity, medians))
-    return Quality(
-        not notes, identity, medians, corrected.host_speed_factor, corrected.profiler_share, corrected.method, notes
-    )
-
-
-def _reasons(run: Run, identity: float, medians: float) -> list[str]:
-    if not len(run.ops.op_id):
-        return ["no device work in the window: nothing to replay"]
-    if not (run.calls.call_id >= 0).any():
-        return ["no launching call in the window: the recording shows the device only"]
-    reasons = []
-    tied = float(run.ops.is_tied[run.ops.op_id >= 0].mean())
-    if tied > MAX_TIED_SHARE:
-        reasons.append(f"{tied:.0%} of the device work was not launched by the main thread of its process")
-    if identity > MAX_IDENTITY_ERROR:
-        reasons.append(f"the replay of the untouched run is off by {identity:.1%}")
-    if medians > MAX_CLASS_MEDIAN_ERROR:
-        reasons.append(f"the replay with class medians is off by {medians:.1%}")
-    return reasons

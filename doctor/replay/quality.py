@@ -1,0 +1,93 @@
+"""How far a replay can be trusted: does it give back what was recorded, and with how little knowledge?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from doctor.replay.building import latency_class, median_by_group
+from doctor.replay.corrections import Corrected
+from doctor.replay.run import Run
+from doctor.replay.schedule import Plan
+from doctor.replay.schedule import replay as replay_pieces
+
+MAX_IDENTITY_ERROR = 0.05
+MAX_CLASS_MEDIAN_ERROR = 0.10
+MAX_TIED_SHARE = 0.50
+"""Above this share of operations without a launch on the main thread, a replay of the host says little."""
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How far the replay can be trusted; shares and errors are relative.
+
+    Attributes:
+        is_trusted: False means no promised wins.
+        identity_error: of the replay with every event's own latencies; near zero by construction.
+        class_median_error: of the replay with class medians instead; the honest figure.
+        host_speed_factor: slowness of the host against a quiet one, None where the recording does not tell.
+        profiler_share: of the window, None where it could not be told.
+        correction: how the profiler's cost was taken out.
+        notes: reasons for distrust.
+    """
+
+    is_trusted: bool
+    identity_error: float
+    class_median_error: float
+    host_speed_factor: float | None
+    profiler_share: float | None
+    correction: str
+    notes: tuple[str, ...] = ()
+
+
+def judge(run: Run, cut: Plan, corrected: Corrected) -> Quality:
+    """Replay the untouched run, then with class medians, and say what speaks against trusting it."""
+    identity = _error(run, run, cut)
+    medians = _error(run, with_class_medians(run), cut)
+    notes = tuple(_reasons(run, identity, medians))
+    return Quality(
+        not notes, identity, medians, corrected.host_speed_factor, corrected.profiler_share, corrected.method, notes
+    )
+
+
+def _error(run: Run, replayed: Run, cut: Plan) -> float:
+    length = run.recorded_ns
+    return abs(replay_pieces(replayed, cut).makespan_ns / length - 1.0) if length > 0 else 0.0
+
+
+def with_class_medians(run: Run) -> Run:
+    """The run with the median latency, distance and return lag of each class instead of each event's own."""
+    ops, waits = run.ops, run.waits
+    is_launched = ~ops.is_tied & ~ops.is_queued & (ops.source < 0)
+    classes = latency_class(ops)
+    latency = np.where(is_launched, median_by_group(ops.latency, classes, is_launched, 0.0), ops.latency)
+    distance = np.where(ops.is_queued, median_by_group(ops.distance, classes, ops.is_queued, 0.0), ops.distance)
+    crossing = ops.source >= 0
+    source_distance = np.where(crossing, median_by_group(ops.source_distance, ops.kind, crossing, 0.0), 0.0)
+    function = run.calls.name[waits.call]
+    lag = np.where(waits.did_block, median_by_group(waits.lag, function, waits.did_block, 0.0), waits.lag)
+    own = run.calls.own.copy()
+    own[waits.call] = np.maximum(lag, 0.0)
+    return replace(
+        run,
+        calls=replace(run.calls, own=own),
+        ops=replace(ops, latency=latency, distance=distance, source_distance=source_distance),
+        waits=replace(waits, lag=lag),
+    )
+
+
+def _reasons(run: Run, identity: float, medians: float) -> list[str]:
+    if not len(run.ops.op_id):
+        return ["no device work in the window: nothing to replay"]
+    if not (run.calls.call_id >= 0).any():
+        return ["no launching call in the window: the recording shows the device only"]
+    reasons = []
+    tied = float(run.ops.is_tied[run.ops.op_id >= 0].mean())
+    if tied > MAX_TIED_SHARE:
+        reasons.append(f"{tied:.0%} of the device work was not launched by the main thread of its process")
+    if identity > MAX_IDENTITY_ERROR:
+        reasons.append(f"the replay of the untouched run is off by {identity:.1%}")
+    if medians > MAX_CLASS_MEDIAN_ERROR:
+        reasons.append(f"the replay with class medians is off by {medians:.1%}")
+    return reasons
