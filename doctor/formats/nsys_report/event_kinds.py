@@ -274,9 +274,16 @@ PROCESSES = EventTable(
     "PROCESSES",
     frozenset({27}),
     PROCESS_PAYLOAD,
-    (Column("globalPid", (2,)), Column("name", (6,), TEXT), Column("executable", (5,), TEXT)),
+    (
+        Column("globalPid", (2,)),
+        Column("name", (6,), TEXT),
+        Column("executable", (5,), TEXT),
+        Column("environmentId", (13,)),
+    ),
 )
-"""Only the names: the message also holds command line and working folder, which are not read."""
+"""The message also holds command line and working folder, which are not read. `environmentId` is the name id of a text
+with the whole environment of the process, of use only to one who wants it out of the file.
+"""
 
 EVENT_TABLES = (
     PROCESSES,

@@ -28,7 +28,16 @@ class Field(NamedTuple):
     value: int | bytes
 
 
-def read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
+class Span(NamedTuple):
+    """Where one field lies: `start` to `end` of its value, without tag and length."""
+
+    number: int
+    wire_type: int
+    start: int
+    end: int
+
+
+def read_varint(data: bytes | bytearray, position: int, end: int) -> tuple[int, int]:
     """Return the unsigned integer at `position` and the position after it.
 
     Raises:
@@ -57,8 +66,8 @@ def write_varint(value: int) -> bytes:
     return bytes(out)
 
 
-def read_fields(data: bytes, start: int = 0, end: int | None = None) -> Iterator[Field]:
-    """Yield the fields of a message in the order of the file.
+def read_spans(data: bytes | bytearray, start: int = 0, end: int | None = None) -> Iterator[Span]:
+    """Yield where the fields of a message lie, in the order of the file.
 
     Raises:
         WireError: a length or number runs over the message, or a wire type is none of the four in use.
@@ -67,21 +76,36 @@ def read_fields(data: bytes, start: int = 0, end: int | None = None) -> Iterator
     while position < end:
         tag, position = read_varint(data, position, end)
         number, wire_type = tag >> 3, tag & 7
+        if number == 0:
+            raise WireError("field number 0")
+        first = position
         if wire_type == VARINT:
-            value, position = read_varint(data, position, end)
-            yield Field(number, wire_type, value)
-            continue
-        if wire_type == BYTES:
-            size, position = read_varint(data, position, end)
+            _, position = read_varint(data, position, end)
+        elif wire_type == BYTES:
+            size, first = read_varint(data, position, end)
+            position = first + size
         elif wire_type in {FIXED64, FIXED32}:
-            size = 8 if wire_type == FIXED64 else 4
+            position = first + (8 if wire_type == FIXED64 else 4)
         else:
             raise WireError(f"wire type {wire_type}")
-        if size > end - position:
+        if position > end:
             raise WireError("a field runs over its message")
-        raw = data[position : position + size]
-        position += size
-        yield Field(number, wire_type, bytes(raw) if wire_type == BYTES else int.from_bytes(raw, "little"))
+        yield Span(number, wire_type, first, position)
+
+
+def read_fields(data: bytes, start: int = 0, end: int | None = None) -> Iterator[Field]:
+    """Yield the fields of a message in the order of the file.
+
+    Raises:
+        WireError: as for `read_spans`.
+    """
+    for number, wire_type, first, after in read_spans(data, start, end):
+        if wire_type == VARINT:
+            yield Field(number, wire_type, read_varint(data, first, after)[0])
+        elif wire_type == BYTES:
+            yield Field(number, wire_type, bytes(data[first:after]))
+        else:
+            yield Field(number, wire_type, int.from_bytes(data[first:after], "little"))
 
 
 def write_field(field: Field) -> bytes:
@@ -129,6 +153,10 @@ class Message:
         """The bytes of a field, or None."""
         value = self._values.get(number, [None])[-1]
         return value if isinstance(value, bytes) else None
+
+    def raws(self, number: int) -> list[bytes]:
+        """The bytes of every field under a repeated number."""
+        return [value for value in self._values.get(number, []) if isinstance(value, bytes)]
 
     def text(self, number: int) -> str | None:
         """Text, with bytes that are not UTF-8 replaced; None where the field is absent."""

@@ -1,0 +1,129 @@
+"""What `doctor redact` does: tells the kind of evidence by content and writes a copy that can be given away."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import zstandard
+
+from doctor.errors import DamagedEvidenceError, EvidenceError, UnknownEvidenceError, UsageError
+from doctor.formats.nsys_report.container import is_report
+from doctor.redact.report import redact_report
+from doctor.redact.sqlite import redact_sqlite
+from doctor.redact.trace import redact_trace
+
+_HEAD_BYTES = 4096
+_SQLITE_MARK = b"SQLite format 3\x00"
+_GZIP_MARK, _ZSTD_MARK = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_MOST_UNPACKED_BYTES = 64 << 30
+_COPY_BYTES = 1 << 20
+_GZIP_LEVEL = 6
+
+
+def redact(path: Path, output: Path) -> str:
+    """Write a copy of a report, an SQLite export or a PyTorch trace without private things; return its kind.
+
+    A .gz or .zst is read as what it holds, and written packed where the name of the output ends so. The copy appears
+    under its name only when it is whole.
+
+    Raises:
+        UsageError: the output exists, is the input, or cannot be written.
+        UnknownEvidenceError: the file is none of the three.
+        EvidenceError: it cannot be read, or not whole.
+    """
+    if output.exists():
+        raise UsageError(f"{output} exists already: name a new file, or remove it first")
+    if not output.parent.is_dir():
+        raise UsageError(f"{output.parent} is no folder: make it first")
+    try:
+        with _plain(path) as plain, _new_file(output) as unfinished:
+            kind = _redact_plain(plain, path, unfinished)
+            _pack(unfinished, output)
+    except OSError as error:
+        raise EvidenceError(f"{path} cannot be redacted into {output}: {error.strerror or error}") from error
+    return kind
+
+
+def _redact_plain(plain: Path, shown: Path, target: Path) -> str:
+    with plain.open("rb") as source:
+        head = source.read(_HEAD_BYTES)
+        source.seek(0)
+        if is_report(head):
+            with target.open("wb") as file:
+                redact_report(plain, file)
+            return "nsys-report"
+        if head.startswith(_SQLITE_MARK):
+            redact_sqlite(plain, target)
+            return "nsys-sqlite"
+        if head.lstrip()[:1] in {b"{", b"["}:
+            with target.open("wb") as file:
+                redact_trace(source, file)
+            return "kineto"
+    raise UnknownEvidenceError(
+        f"{shown} is no .nsys-rep, no SQLite export and no PyTorch trace: only these are redacted"
+    )
+
+
+@contextmanager
+def _plain(path: Path) -> Iterator[Path]:
+    with path.open("rb") as file:
+        mark = file.read(4)
+    if not mark.startswith(_GZIP_MARK) and mark != _ZSTD_MARK:
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="doctor-redact-") as folder:
+        copy = Path(folder) / "plain"
+        _unpack(path, copy, is_gzip=mark.startswith(_GZIP_MARK))
+        yield copy
+
+
+def _unpack(path: Path, copy: Path, *, is_gzip: bool) -> None:
+    size = 0
+    try:
+        with path.open("rb") as packed, copy.open("wb") as plain:
+            source = gzip.GzipFile(fileobj=packed) if is_gzip else zstandard.ZstdDecompressor().stream_reader(packed)
+            while piece := cast("BinaryIO", source).read(_COPY_BYTES):
+                size += len(piece)
+                if size > _MOST_UNPACKED_BYTES:
+                    raise EvidenceError(f"{path} unpacks to more than 64 GiB: unpack it yourself if that is right")
+                plain.write(piece)
+    except (EOFError, gzip.BadGzipFile, zstandard.ZstdError) as error:
+        raise DamagedEvidenceError(f"{path} is cut or damaged: redact the whole file instead") from error
+
+
+@contextmanager
+def _new_file(output: Path) -> Iterator[Path]:
+    handle, name = tempfile.mkstemp(prefix=f".{output.name}.", dir=output.parent)
+    os.close(handle)
+    unfinished = Path(name)
+    try:
+        yield unfinished
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _pack(unfinished: Path, output: Path) -> None:
+    if output.suffix not in {".gz", ".zst"}:
+        unfinished.chmod(0o644)
+        unfinished.rename(output)
+        return
+    with _new_file(output) as packed:
+        is_gzip = output.suffix == ".gz"
+        with unfinished.open("rb") as plain, packed.open("wb") as raw, _packing(raw, is_gzip=is_gzip) as target:
+            while piece := plain.read(_COPY_BYTES):
+                target.write(piece)
+        packed.chmod(0o644)
+        packed.rename(output)
+
+
+def _packing(raw: BinaryIO, *, is_gzip: bool) -> BinaryIO:
+    if is_gzip:  # no name and no time in it: the copy of a copy is the same file
+        packed = gzip.GzipFile(filename="", mode="wb", compresslevel=_GZIP_LEVEL, fileobj=raw, mtime=0)
+        return cast("BinaryIO", packed)
+    return cast("BinaryIO", zstandard.ZstdCompressor().stream_writer(raw, closefd=False))

@@ -1,0 +1,219 @@
+"""SQLite exports of Nsight Systems: rows that are private go, texts lose their folders, the file is packed anew.
+
+Nothing of what was deleted stays in free pages. Names of kernels, API functions, NVTX ranges and traced threads stay.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from doctor.errors import DamagedEvidenceError
+from doctor.redact.masking import PATH, SYMBOL, hide_all, hide_folders
+from doctor.redact.secrets import MASK, Secrets
+
+_NAME_COLUMNS = ("demangledName", "shortName", "mangledName", "nameId", "textId", "jsonTextId")
+_OUTPUT_COLUMNS = ("contentId", "filenameId")
+_SPOKEN_TEXTS = frozenset({("NVTX_EVENTS", "text"), ("NVTX_EVENTS", "jsonText"), ("NVTX_EVENTS", "binaryData")})
+_PRIVATE_TABLES = ("ANALYSIS_FILE", "ProcessStreams")
+_SETTINGS = ("META_DATA_CAPTURE", "META_DATA_EXPORT", "EXPORT_META_DATA")
+_PRIVATE_SETTING = re.compile(
+    r"ARGUMENT|ENVIRONMENT|COMMAND|WORKING_DIR|USER|HOST|DISPLAY_NAME|_FILE$|_PATH(_ABS)?$|PATH_ABS|OUTPUT|INPUT"
+)
+_PLAIN_VALUE = re.compile(r"[\w.:+ -]{0,40}")
+_PUBLIC_PROPERTIES = (1, 2, 3, 5, 7, 13, 14, 101, 203, 205, 600, 601, 605, 611, 618)
+_HOST_PROPERTY, _ENVIRONMENT_PROPERTY = 619, 610
+_THREAD_MASK = (1 << 24) - 1
+
+
+def redact_sqlite(path: Path, target: Path) -> None:
+    """Write a copy of an export without anything private.
+
+    Raises:
+        DamagedEvidenceError: SQLite cannot read all of it.
+    """
+    shutil.copyfile(path, target)
+    try:
+        connection = sqlite3.connect(target, isolation_level=None)
+        try:
+            connection.text_factory = bytes
+            connection.executescript(
+                "PRAGMA trusted_schema = OFF; PRAGMA secure_delete = ON; PRAGMA journal_mode = OFF"
+            )
+            connection.execute("PRAGMA synchronous = OFF")
+            connection.execute("BEGIN")
+            _Redaction(connection).run()
+            connection.execute("COMMIT")
+            connection.execute("VACUUM")
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise DamagedEvidenceError(f"{path} is damaged ({error}): redact the whole export instead") from error
+
+
+@dataclass(frozen=True)
+class _Table:
+    name: str
+    columns: tuple[str, ...]
+
+    def has(self, *columns: str) -> bool:
+        return set(columns) <= set(self.columns)
+
+
+class _Redaction:
+    """One open copy."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        for (name,) in connection.execute(
+            "SELECT name FROM sqlite_master WHERE type IN ('trigger', 'view')"
+        ).fetchall():
+            for kind in ("TRIGGER", "VIEW"):
+                connection.execute(f"DROP {kind} IF EXISTS {_quoted(name.decode())}")
+        names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+        self._tables = {
+            name: _Table(name, self._columns(name)) for name in (row[0].decode() for row in names.fetchall())
+        }
+        self._pattern = self._harvest().pattern()
+        connection.create_function("hide_folders", 1, self._hide_folders, deterministic=True)
+
+    def run(self) -> None:
+        """Take out everything private."""
+        spoken = self._distinct(_NAME_COLUMNS, besides="ThreadNames")
+        outputs = self._distinct(_OUTPUT_COLUMNS)
+        traced = self._traced_processes()
+        other_threads = self._untraced_thread_names(traced)
+        spoken |= self._traced_thread_names(traced)
+        self._drop_rows(traced)
+        self._hide_strings(spoken, (outputs | other_threads) - spoken)
+        self._hide_texts()
+
+    def _columns(self, table: str) -> tuple[str, ...]:
+        return tuple(row[1].decode() for row in self._connection.execute(f"PRAGMA table_info({_quoted(table)})"))
+
+    def _rows(self, query: str) -> Iterator[tuple[object, ...]]:
+        return iter(self._connection.execute(query).fetchall())
+
+    def _distinct(self, columns: tuple[str, ...], besides: str = "") -> set[int]:
+        found: set[int] = set()
+        for table in self._tables.values():
+            for column in set(columns) & set(table.columns):
+                if table.name != besides:
+                    query = f"SELECT DISTINCT {_quoted(column)} FROM {_quoted(table.name)}"
+                    found.update(value for (value,) in self._rows(query) if isinstance(value, int))
+        return found
+
+    def _traced_processes(self) -> set[int]:
+        found: set[int] = set()
+        for table in self._tables.values():
+            if table.name in {"ThreadNames", "PROCESSES", "DIAGNOSTIC_EVENT", *_PRIVATE_TABLES}:
+                continue
+            for column in {"globalPid", "globalTid"} & set(table.columns):
+                query = f"SELECT DISTINCT {_quoted(column)} & ~{_THREAD_MASK} FROM {_quoted(table.name)}"
+                found.update(value for (value,) in self._rows(query) if isinstance(value, int))
+        return found
+
+    def _thread_names(self) -> Iterator[tuple[int, int]]:
+        table = self._tables.get("ThreadNames")
+        if table is not None and table.has("nameId", "globalTid"):
+            for name_id, thread in self._rows("SELECT nameId, globalTid FROM ThreadNames"):
+                if isinstance(name_id, int) and isinstance(thread, int):
+                    yield name_id, thread & ~_THREAD_MASK
+
+    def _traced_thread_names(self, traced: set[int]) -> set[int]:
+        return {name_id for name_id, process in self._thread_names() if process in traced}
+
+    def _untraced_thread_names(self, traced: set[int]) -> set[int]:
+        return {name_id for name_id, process in self._thread_names() if process not in traced}
+
+    def _drop_rows(self, traced: set[int]) -> None:
+        execute = self._connection.execute
+        for name in _PRIVATE_TABLES:
+            if name in self._tables:
+                execute(f"DELETE FROM {_quoted(name)}")
+        execute("CREATE TEMP TABLE traced (process INTEGER PRIMARY KEY)")
+        self._connection.executemany("INSERT INTO traced VALUES (?)", [(process,) for process in traced])
+        if "PROCESSES" in self._tables and self._tables["PROCESSES"].has("globalPid"):
+            process = f"globalPid & ~{_THREAD_MASK}"
+            execute(f"DELETE FROM PROCESSES WHERE globalPid IS NULL OR {process} NOT IN (SELECT process FROM traced)")
+        if "TARGET_INFO_SYSTEM_ENV" in self._tables:
+            kept = ", ".join(map(str, _PUBLIC_PROPERTIES))
+            execute(f"DELETE FROM TARGET_INFO_SYSTEM_ENV WHERE nameEnum NOT IN ({kept})")
+        for name in _SETTINGS:
+            if name in self._tables:
+                self._drop_settings(name)
+
+    def _drop_settings(self, table: str) -> None:
+        for row_id, name, value in self._rows(f"SELECT rowid, name, value FROM {table}"):
+            words = value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
+            name_text = name.decode("utf-8", "replace") if isinstance(name, bytes) else ""
+            is_public = not _PRIVATE_SETTING.search(name_text) and _PLAIN_VALUE.fullmatch(words)
+            if not is_public:
+                self._connection.execute(f"DELETE FROM {table} WHERE rowid = ?", (row_id,))
+
+    def _hide_strings(self, spoken: set[int], private: set[int]) -> None:
+        if "StringIds" not in self._tables:
+            return
+        for string_id, value in self._rows("SELECT id, CAST(value AS BLOB) FROM StringIds"):
+            if string_id in spoken or not isinstance(value, bytes) or not isinstance(string_id, int):
+                continue
+            if string_id in private or not (PATH.fullmatch(value) or SYMBOL.fullmatch(value)):
+                hidden = hide_all(value)
+            else:
+                hidden = self._hide(value)
+            if hidden != value:
+                self._connection.execute(
+                    "UPDATE StringIds SET value = CAST(? AS TEXT) WHERE id = ?", (hidden, string_id)
+                )
+
+    def _hide_texts(self) -> None:
+        for table in self._tables.values():
+            if table.name == "StringIds" or table.name.startswith(("ENUM_", "NVTX_PAYLOAD")):
+                continue
+            for column in table.columns:
+                if (table.name, column) not in _SPOKEN_TEXTS:
+                    name = _quoted(column)
+                    self._connection.execute(
+                        f"UPDATE {_quoted(table.name)} SET {name} = CAST(hide_folders(CAST({name} AS BLOB)) AS TEXT) "
+                        f"WHERE typeof({name}) = 'text' AND hide_folders(CAST({name} AS BLOB)) <> CAST({name} AS BLOB)"
+                    )
+
+    def _hide_folders(self, value: bytes | None) -> bytes | None:
+        return None if value is None else self._hide(value)
+
+    def _hide(self, text: bytes) -> bytes:
+        hidden = hide_folders(text)
+        return hidden if self._pattern is None else self._pattern.sub(lambda match: MASK * len(match[0]), hidden)
+
+    def _harvest(self) -> Secrets:
+        secrets = Secrets()
+        for table in _SETTINGS:
+            if table in self._tables:
+                for name, value in self._rows(f"SELECT name, CAST(value AS BLOB) FROM {table}"):
+                    if isinstance(name, bytes) and isinstance(value, bytes):
+                        _harvest_setting(secrets, name.decode("utf-8", "replace"), value)
+        if "TARGET_INFO_SYSTEM_ENV" in self._tables:
+            for number, value in self._rows("SELECT nameEnum, CAST(value AS BLOB) FROM TARGET_INFO_SYSTEM_ENV"):
+                if number == _HOST_PROPERTY and isinstance(value, bytes):
+                    secrets.add_name(value)
+                elif number == _ENVIRONMENT_PROPERTY and isinstance(value, bytes):
+                    secrets.add_environment(value)
+        return secrets
+
+
+def _harvest_setting(secrets: Secrets, name: str, value: bytes) -> None:
+    if name.endswith(("_HOST", "_USER", "USER_NAME", "DISPLAY_NAME")):
+        secrets.add_name(value)
+    elif "ENVIRONMENT" in name:
+        variable, _, content = value.partition(b"=")
+        secrets.add_variable(variable, content.strip(b'"'))
+    elif re.search("ARGUMENT|COMMAND|WORKING_DIR|PATH", name):
+        secrets.add_value(value)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
