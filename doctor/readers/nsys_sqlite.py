@@ -14,7 +14,8 @@ from doctor.errors import EvidenceError
 from doctor.formats.nsys_export import export, tables
 from doctor.formats.nsys_export.recording import Recording
 from doctor.readers.protocol import Progress, no_progress
-from doctor.readers.sqlite_tables import MAGIC, SqliteTables
+from doctor.readers.sqlite_header import MAGIC
+from doctor.readers.sqlite_tables import SqliteTables
 
 _BULK = (tables.RUNTIME, tables.KERNEL, tables.MEMCPY, tables.MEMSET, tables.SYNCHRONIZATION, tables.NVTX, tables.OSRT)
 

@@ -18,6 +18,7 @@ from doctor.readers import nsys_tool
 from doctor.readers.evidence_file import EvidenceFile, open_evidence
 from doctor.readers.foreign_files import what_it_is
 from doctor.readers.protocol import Progress, Reader, no_progress
+from doctor.readers.sqlite_header import MAGIC as SQLITE_MAGIC
 
 NATIVE = "native"
 NSYS = "nsys"
@@ -123,10 +124,7 @@ def _find(path: Path) -> tuple[_Format, Reader]:
 def _recognises(known: _Format, reader: Reader, file: EvidenceFile, head: bytes) -> bool:
     if reader.recognises(file.path, head):
         return True
-    if file.compression == "none" or not (known.needs_random_access and head.startswith(_SQLITE)):
+    if file.compression == "none" or not (known.needs_random_access and head.startswith(SQLITE_MAGIC)):
         return False
     with file.unpacked() as plain:  # its first bytes do not settle it
         return reader.recognises(plain, head)
-
-
-_SQLITE = b"SQLite format 3\x00"

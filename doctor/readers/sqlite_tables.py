@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -20,11 +21,9 @@ from adbc_driver_sqlite import dbapi
 from doctor.errors import DamagedEvidenceError
 from doctor.formats.nsys_export.tables import ExportTable, Only
 from doctor.readers.protocol import Progress
-
-MAGIC = b"SQLite format 3\x00"
+from doctor.readers.sqlite_header import SqliteHeader, read_header, with_whole_pages
 
 _BATCH_ROWS = 1 << 16
-_PAGE_SIZE_AT, _PAGE_COUNT_AT = slice(16, 18), slice(28, 32)
 
 
 class SqliteTables:
@@ -44,11 +43,16 @@ class SqliteTables:
         self._size_bytes = path.stat().st_size
         self._rows_done = 0
         self._rows_total = 0
-        self._uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
-        self._connection = sqlite3.connect(self._uri, uri=True)
-        self._connection.text_factory = _decode
-        self._columns = self._read_schema()
-        self._note_missing_pages()
+        self._settings = ["PRAGMA trusted_schema = OFF"]
+        header = read_header(path)
+        self._note_what_is_missing(header)
+        with ExitStack() as resources:
+            readable = resources.enter_context(with_whole_pages(path, header))
+            self._uri = f"{readable.absolute().as_uri()}?mode=ro&immutable=1"
+            self._connection = resources.enter_context(closing(sqlite3.connect(self._uri, uri=True)))
+            self._connection.text_factory = _decode
+            self._columns = self._read_schema()
+            self._resources = resources.pop_all()
 
     def __enter__(self) -> Self:
         return self
@@ -56,7 +60,7 @@ class SqliteTables:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._connection.close()
+        self._resources.close()
 
     @property
     def table_names(self) -> frozenset[str]:
@@ -116,7 +120,8 @@ class SqliteTables:
         count = 0
         try:
             with dbapi.connect(self._uri, autocommit=True) as connection, connection.cursor() as cursor:
-                cursor.execute("PRAGMA trusted_schema = OFF")
+                for setting in self._settings:
+                    cursor.execute(setting)
                 cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(_BATCH_ROWS)})
                 cursor.execute(query)
                 for batch in cursor.fetch_record_batch():
@@ -162,32 +167,28 @@ class SqliteTables:
             return pa.array(kept, kind)
 
     def _read_schema(self) -> dict[str, frozenset[str]]:
+        """Columns of each table in lower case; of a damaged file those of the tables that SQLite still knows."""
+        columns: dict[str, frozenset[str]] = {}
         try:
-            self._connection.execute("PRAGMA trusted_schema = OFF")
-            rows = self._connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall()
-            names = [name for name, sql in rows if not str(sql).upper().startswith("CREATE VIRTUAL")]
-            return {
-                name: frozenset(
-                    row[0].lower() for row in self._connection.execute("SELECT name FROM pragma_table_info(?)", (name,))
-                )
-                for name in names
-            }
+            for setting in self._settings:
+                self._connection.execute(setting)
+            for name, sql in self._connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'"):
+                if not str(sql).upper().startswith("CREATE VIRTUAL"):
+                    described = self._connection.execute("SELECT name FROM pragma_table_info(?)", (name,))
+                    columns[name] = frozenset(column.lower() for (column,) in described)
         except sqlite3.Error as error:
-            self._connection.close()
-            raise DamagedEvidenceError(
-                f"{self._path}: the SQLite file is damaged within its list of tables ({error}): export it again"
-            ) from error
+            self.damage.append(f"its list of tables is damaged ({error}); tables behind the damage are lost")
+        if not columns and self.damage:
+            raise DamagedEvidenceError(f"{self._path}: {', '.join(self.damage)}: export or copy it again")
+        return columns
 
-    def _note_missing_pages(self) -> None:
-        with self._path.open("rb") as handle:
-            header = handle.read(100)
-        page_bytes = int.from_bytes(header[_PAGE_SIZE_AT], "big")
-        page_bytes = 65536 if page_bytes == 1 else page_bytes
-        declared = int.from_bytes(header[_PAGE_COUNT_AT], "big") * page_bytes
-        if self._size_bytes < declared:
+    def _note_what_is_missing(self, header: SqliteHeader) -> None:
+        if header.is_cut:
             self.damage.append(
-                f"the file is cut: {self._size_bytes:,} of {declared:,} bytes are there; rows beyond the cut are lost"
+                f"the file is cut: {header.size_bytes:,} of {header.declared_bytes:,} bytes are there; "
+                "rows beyond the cut are lost"
             )
+            self._settings.append("PRAGMA writable_schema = ON")  # without it SQLite opens no file that is cut
         journal = self._path.with_name(self._path.name + "-wal")
         if journal.is_file() and journal.stat().st_size:
             self.damage.append("a write-ahead log lies beside the file and is not read: close the program that uses it")
