@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
-from doctor.diagnosis.outcome import Diagnosis, RankedFinding
+from doctor.diagnosis.outcome import Diagnosis, RankedFinding, Window
 from doctor.reports import wording
 from doctor.reports.presentation import Presentation
 from doctor.rule import Severity
@@ -14,7 +14,7 @@ def render(diagnosis: Diagnosis, presentation: Presentation) -> str:
     """One suite; findings at or above the presentation's bar are failures."""
     suite = ET.Element("testsuite", name="doctor")
     for finding in diagnosis.findings:
-        _finding(suite, finding, presentation.bar)
+        _finding(suite, finding, diagnosis.window, presentation.bar)
     for entry in diagnosis.ruled_out:
         ET.SubElement(_case(suite, entry.rule), "system-out").text = wording.clean(entry.because)
     for missing in diagnosis.not_run:
@@ -32,18 +32,18 @@ def render(diagnosis: Diagnosis, presentation: Presentation) -> str:
     return text.decode("ascii") + "\n"
 
 
-def _finding(suite: ET.Element, finding: RankedFinding, bar: Severity) -> None:
+def _finding(suite: ET.Element, finding: RankedFinding, window: Window | None, bar: Severity) -> None:
     case = _case(suite, finding.rule)
     if finding.severity >= bar:
         title = f"{finding.severity.label}: {wording.clean(finding.title)}"
-        ET.SubElement(case, "failure", message=title, type=finding.severity.label).text = _body(finding)
+        ET.SubElement(case, "failure", message=title, type=finding.severity.label).text = _body(finding, window)
     else:
-        ET.SubElement(case, "system-out").text = _body(finding)
+        ET.SubElement(case, "system-out").text = _body(finding, window)
 
 
-def _body(finding: RankedFinding) -> str:
+def _body(finding: RankedFinding, window: Window | None) -> str:
     evidence = (
-        f"{wording.clean(entry.name)}: {wording.evidence_value(entry)} {wording.place(entry.where)}".rstrip()
+        f"{wording.clean(entry.name)}: {wording.evidence_value(entry)} {wording.place(entry.where, window)}".rstrip()
         for entry in finding.evidence
     )
     verify = wording.sentence(finding.verify)

@@ -39,7 +39,7 @@ def _finding(diagnosis: Diagnosis, finding: RankedFinding, place: int) -> Iterat
     yield from _fixes(finding)
     if finding.verify:
         yield from _paragraph(f"**Verify:** {_text(wording.sentence(finding.verify))}")
-    yield from _evidence(finding)
+    yield from _evidence(diagnosis, finding)
     same = ", ".join(_text(follower.title) for follower in wording.followers(diagnosis, finding))
     if same:
         yield from _paragraph(f"**Same cause:** {same}")
@@ -52,12 +52,16 @@ def _fixes(finding: RankedFinding) -> Iterator[str]:
         yield from _table(("Where", "Change", "Why"), ((_text(target), setting, why) for target, setting, why in rows))
 
 
-def _evidence(finding: RankedFinding) -> Iterator[str]:
+def _evidence(diagnosis: Diagnosis, finding: RankedFinding) -> Iterator[str]:
     if finding.evidence:
         yield from _table(
             ("Evidence", "Value", "Where"),
             (
-                (_text(entry.name), _text(wording.evidence_value(entry)), _text(wording.place(entry.where)))
+                (
+                    _text(entry.name),
+                    _text(wording.evidence_value(entry)),
+                    _text(wording.place(entry.where, diagnosis.window)),
+                )
                 for entry in finding.evidence
             ),
         )

@@ -71,11 +71,8 @@ def _verdict(diagnosis: Diagnosis) -> RenderableType:
         style = "bold green" if diagnosis.window is not None else "bold yellow"
         return _indented(Text(wording.verdict(diagnosis), style=style))
     first = diagnosis.findings[0]
-    line = Text.assemble(
-        (f" {first.severity.label.upper()} ", f"{_STYLES[first.severity]} reverse"),
-        "  ",
-        (wording.clean(first.title), "bold"),
-    )
+    badge = Text(f" {first.severity.label.upper()} ", style=f"{_STYLES[first.severity]} reverse")
+    line = _beside(badge, Text(wording.clean(first.title), style="bold"))
     win = wording.gain_sentence(first.gain)
     return _indented(Group(line, Text(f"To win: {win}", style="bold green")) if win else line)
 
@@ -96,7 +93,7 @@ def _finding(diagnosis: Diagnosis, finding: RankedFinding, place: int) -> Render
     _add(table, "To win", [_win(finding)] if finding.gain is not None else [])
     _add(table, "Change", [_fixes(finding, has_reasons=place == 1)] if finding.fixes else [])
     _add(table, "Verify", [Text(wording.sentence(finding.verify))] if finding.verify else [])
-    _add(table, "Evidence", [_evidence(finding)] if finding.evidence else [])
+    _add(table, "Evidence", [_evidence(diagnosis, finding)] if finding.evidence else [])
     _add(table, "Same cause", [_follower(follower) for follower in wording.followers(diagnosis, finding)])
     _add(table, "Read more", [Text(f"doctor explain {finding.rule}", style=_FAINT)])
     summary = Padding(Text(wording.sentence(finding.summary)), (0, 0, 0, _BODY_INDENT))
@@ -104,12 +101,8 @@ def _finding(diagnosis: Diagnosis, finding: RankedFinding, place: int) -> Render
 
 
 def _heading(finding: RankedFinding, place: int) -> RenderableType:
-    return Text.assemble(
-        (f"{place:<{_BODY_INDENT}}", "bold"),
-        (finding.severity.label, _STYLES[finding.severity]),
-        "  ",
-        (wording.clean(finding.title), "bold"),
-    )
+    label = Text.assemble((f"{place:<{_BODY_INDENT}}", "bold"), (finding.severity.label, _STYLES[finding.severity]))
+    return _beside(label, Text(wording.clean(finding.title), style="bold"))
 
 
 def _win(finding: RankedFinding) -> Text:
@@ -131,14 +124,14 @@ def _fixes(finding: RankedFinding, *, has_reasons: bool) -> RenderableType:
     return table
 
 
-def _evidence(finding: RankedFinding) -> RenderableType:
+def _evidence(diagnosis: Diagnosis, finding: RankedFinding) -> RenderableType:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(ratio=3, overflow="fold")
     table.add_column(ratio=3, overflow="fold")
     table.add_column(ratio=4, overflow="fold", style=_FAINT)
     for evidence in finding.evidence:
         value = Text(wording.evidence_value(evidence), style="bold")
-        table.add_row(Text(wording.clean(evidence.name)), value, Text(wording.place(evidence.where)))
+        table.add_row(Text(wording.clean(evidence.name)), value, Text(wording.place(evidence.where, diagnosis.window)))
     return table
 
 
@@ -187,6 +180,15 @@ def _section(title: str, entries: Iterable[tuple[str, str]]) -> RenderableType |
 def _titled(title: str, parts: Iterable[RenderableType]) -> RenderableType:
     indented = (Padding(part, (0, 0, 0, _BODY_INDENT)) for part in parts)
     return _indented(Group(Text(title, style="bold"), *indented), above=1)
+
+
+def _beside(label: Text, text: Text) -> Table:
+    """A label, and text that wraps beside it."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row(label, text)
+    return table
 
 
 def _two_columns() -> Table:

@@ -36,6 +36,7 @@ _FRAMEWORKS = {
 KERNEL_COLUMNS = ("share", "count", "median", "family", "kernel")
 _LEAST_SHARE_WORDED = 0.001
 _PLAIN_WORD = re.compile(r"[a-z]+[\s,;:.']")
+_MOST_OF_A_NAME = 40
 _NS_PER_UNIT = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9, "seconds": 1e9}
 
 
@@ -86,19 +87,31 @@ def _amount(value: float, unit: str) -> str:
     return f"{format_count(value)} {unit}".strip()
 
 
-def place(where: Where | None) -> str:
-    """Where in the recording a number was measured: `decode_step, GPU 0, stream 7, at 1.20 s`."""
+def place(where: Where | None, window: Window | None) -> str:
+    """Where a number was measured: `decode_step, GPU 0, stream 7, 1.20 s into the window`."""
     if where is None:
         return ""
     parts = [
-        clean(where.range) if where.range else None,
+        _clipped(clean(where.range)) if where.range else None,
         f"GPU {where.device_id}" if where.device_id is not None else None,
         f"stream {where.stream_id}" if where.stream_id is not None else None,
         f"pid {where.pid}" if where.pid is not None else None,
         f"thread {where.tid}" if where.tid is not None else None,
-        f"at {format_ns(where.start_ns)}" if where.start_ns is not None else None,
+        _moment(where.start_ns, window) if where.start_ns is not None else None,
     ]
     return ", ".join(part for part in parts if part)
+
+
+def _moment(time_ns: int, window: Window | None) -> str:
+    """Recorders count from anywhere, some from 1970: people are told the time since the window began."""
+    if window is None:
+        return f"at {format_ns(time_ns)}"
+    since_ns = time_ns - window.start_ns
+    return f"{format_ns(abs(since_ns))} {'into' if since_ns >= 0 else 'before'} the window"
+
+
+def _clipped(name: str) -> str:
+    return name if len(name) <= _MOST_OF_A_NAME else f"{name[: _MOST_OF_A_NAME - 3]}..."
 
 
 def gain_short(gain: Gain | None) -> str:
@@ -154,7 +167,7 @@ def _verdict_without_guilt(diagnosis: Diagnosis) -> str:
         return "Nothing could be diagnosed: this evidence holds none of what the rules need"
     notes = f"; {_counted(len(diagnosis.findings), 'note')} below" if diagnosis.findings else ""
     tail = f"; {_counted(unchecked, 'rule')} could not be checked" if unchecked else ""
-    return f"Nothing found that is worth curing{notes}{tail}"
+    return f"No rule found anything worth curing{notes}{tail}"
 
 
 def own_findings(diagnosis: Diagnosis) -> tuple[RankedFinding, ...]:

@@ -188,3 +188,17 @@ def test_an_output_that_takes_nothing_is_refused() -> None:
         done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, check=False)
     assert done.returncode == 2
     assert done.stderr == b"doctor: cannot write standard output: No space left on device\n"
+
+
+def test_incomplete_evidence_gives_three_only_when_strict(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    whole = gzip.decompress(trace_of(sample("launch-bound-decode-torch-trace")).read_bytes())
+    (tmp_path / "cut.json").write_bytes(whole[: len(whole) * 3 // 4])
+    code, out, _ = run(capfd, "diagnose", tmp_path / "cut.json", "--format", "json")
+    assert code == 0
+    (evidence,) = json.loads(out)["evidence"]
+    assert evidence["complete"] is False
+    assert evidence["notes"]
+    code, out, err = run(capfd, "diagnose", tmp_path / "cut.json", "--format", "json", "--strict", "--fail-on", "info")
+    assert code == 3
+    assert json.loads(out)["findings"]
+    assert "incomplete" in err

@@ -75,7 +75,7 @@ def test_github_gets_one_command_a_finding() -> None:
 
 
 def test_github_gets_a_notice_where_nothing_was_found() -> None:
-    assert render(diagnoses.healthy(), "github", Presentation()).startswith("::notice title=doctor::Nothing found")
+    assert render(diagnoses.healthy(), "github", Presentation()).startswith("::notice title=doctor::No rule found")
 
 
 def test_names_from_evidence_cannot_become_commands_or_elements() -> None:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from doctor.diagnosis.outcome import Gain
+from doctor.diagnosis.outcome import Gain, Window
 from doctor.reports import wording
 from doctor.rule import Evidence, Where
 
@@ -61,10 +61,18 @@ def test_a_summary_becomes_a_sentence(text: str, worded: str) -> None:
     assert wording.sentence(text) == worded
 
 
-def test_a_place_names_what_is_known() -> None:
-    assert wording.place(Where(start_ns=1_200_000_000, range="decode", device_id=1)) == "decode, GPU 1, at 1.20 s"
-    assert wording.place(Where()) == ""
-    assert wording.place(None) == ""
+def test_a_place_names_what_is_known_and_counts_time_from_the_window() -> None:
+    window = Window(1_700_000_000_000_000_000, 1_700_000_001_000_000_000, 8, "steady")
+    late = Where(start_ns=window.start_ns + 120_000_000, range="decode", device_id=1)
+    assert wording.place(late, window) == "decode, GPU 1, 120 ms into the window"
+    assert wording.place(Where(start_ns=window.start_ns - 5_000), window) == "5.00 us before the window"
+    assert wording.place(Where(start_ns=1_200_000_000), None) == "at 1.20 s"
+    assert wording.place(Where(), window) == ""
+    assert wording.place(None, window) == ""
+
+
+def test_a_long_range_is_clipped() -> None:
+    assert wording.place(Where(range="r" * 80), None) == f"{'r' * 37}..."
 
 
 def test_control_characters_are_taken_out() -> None:
