@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +30,7 @@ from engine.model.checkpoint import read_config
 from engine.model.kv.concat import ConcatKv
 from engine.model.kv.paged import FP8, KvGeometry, PagedKv
 from engine.model.moe import LoopedExperts
-from engine.model.operators import REFERENCE, Operators
+from engine.model.operators import REFERENCE, OneTokenOperators, Operators
 from engine.model.weight_format import WeightFormat
 from engine.model.weights import LoadOptions, load_decoder
 from engine.scheduling.admission import AdmissionRule, FullLength, PresentlyFree, ProjectedPeak
@@ -56,7 +57,11 @@ def build_core(config: EngineConfig) -> EngineCore:
         ConfigError: options do not fit the model or the machine.
         CheckpointError: the checkpoint cannot be used.
     """
-    return _Assembly(config).core()
+    core = _Assembly(config).core()
+    # What was built stays: a step makes many small objects, and no search for garbage has to look at the rest again.
+    gc.collect()
+    gc.freeze()
+    return core
 
 
 class _Assembly:
@@ -296,8 +301,10 @@ def _fused_operators() -> Operators:
     from engine.kernels.rms_norm import add_rms_norm, rms_norm  # noqa: PLC0415  Triton need not be installed
     from engine.kernels.rotary import rotate  # noqa: PLC0415
     from engine.kernels.silu_mul import silu_mul  # noqa: PLC0415
+    from engine.kernels.vector_linear import vector_gate_up, vector_linear  # noqa: PLC0415
 
-    return Operators(rms_norm=rms_norm, add_rms_norm=add_rms_norm, silu_mul=silu_mul, rotate=rotate)
+    one_token = OneTokenOperators(linear=vector_linear, gate_up=vector_gate_up)
+    return Operators(rms_norm, add_rms_norm, silu_mul, rotate, one_token=one_token)
 
 
 def _device(name: str) -> torch.device:

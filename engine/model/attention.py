@@ -38,14 +38,29 @@ class SelfAttention(nn.Module):
             attend: attention of this pass.
             operators: elementwise steps.
         """
-        heads = self.qkv(x_TD).view(x_TD.shape[0], -1, self.head_dim)
+        out_TD: Tensor = self.output(self.attend_projected(self.qkv(x_TD), rotation, attend, operators))
+        return out_TD
+
+    def attend_projected(
+        self, qkv_TX: Tensor, rotation: tuple[Tensor, Tensor], attend: Attend, operators: Operators
+    ) -> Tensor:
+        """Norm, rotate and attend what the first projection gives.
+
+        Args:
+            qkv_TX: heads of queries, keys and values side by side, X = (H + 2 N) * D.
+            rotation: rows of the rotary table for the T positions.
+            attend: attention of this pass.
+            operators: elementwise steps.
+
+        Returns:
+            (T, H * D), input of the second projection.
+        """
+        heads = qkv_TX.view(qkv_TX.shape[0], -1, self.head_dim)
         num_qk = self.num_heads + self.num_kv_heads
         qk, v = heads[:, :num_qk], heads[:, num_qk:]
         if self.head_norms is not None:
             qk = self.head_norms(qk)
-        attended = self._attend(qk, v, rotation, attend, operators)
-        out_TD: Tensor = self.output(attended.flatten(1))
-        return out_TD
+        return self._attend(qk, v, rotation, attend, operators).flatten(1)
 
     def _attend(
         self, qk: Tensor, v: Tensor, rotation: tuple[Tensor, Tensor], attend: Attend, operators: Operators

@@ -8,6 +8,7 @@ from engine.model.architectures import ModelGeometry
 from engine.model.attention import SelfAttention
 from engine.model.memory import weight_bytes
 from engine.model.norm import RmsNorm
+from engine.model.one_token import OneTokenLayers
 from engine.model.operators import Operators
 from engine.model.rope import RotaryTable
 from engine.model.weight_stream import WeightStream
@@ -84,6 +85,7 @@ class Decoder(nn.Module):
         self.norm: RmsNorm | None = None
         self.head: nn.Module | None = None
         self.weight_stream: WeightStream | None = None
+        self._one_token = OneTokenLayers.of(self._stack, operators)
 
     @property
     def attention_spec(self) -> AttentionSpec:
@@ -129,6 +131,9 @@ class Decoder(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Run the layers of this stage; takes and gives the pair (last addition, residual before it)."""
         rotation = self.rotary(positions_T)
+        # Offloaded weights come and go layer by layer, which only the layers themselves know.
+        if self._one_token is not None and len(x_TD) == 1 and self.weight_stream is None:
+            return self._one_token.run(x_TD if residual_TD is None else x_TD + residual_TD, rotation, attend)
         residual = residual_TD
         for layer in self._stack:
             with span(Range.LAYER, layer.attention.layer):

@@ -63,14 +63,31 @@ def quantise_rows(x_TI: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True, slots=True)
+class OneTokenOperators:
+    """Products of one token that take the steps around them along (see `engine.kernels.vector_linear`).
+
+    Attributes:
+        linear: (x_1I, weight_OI, norm, residual_1O): norm x with (weight, eps) if given, multiply, add if given.
+        gate_up: (x_1I, weight_2FI, norm): norm x, multiply, SiLU of the first half times the second.
+    """
+
+    linear: Callable[[Tensor, Tensor, tuple[Tensor, float] | None, Tensor | None], Tensor]
+    gate_up: Callable[[Tensor, Tensor, tuple[Tensor, float] | None], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
 class Operators:
-    """One implementation of each step; signatures are those of the functions in this file."""
+    """One implementation of each step; signatures are those of the functions in this file.
+
+    `one_token` stands for several of them where a pass has a single token; None where there is no such kernel.
+    """
 
     rms_norm: Callable[[Tensor, Tensor, float], Tensor] = rms_norm
     add_rms_norm: Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]] = add_rms_norm
     silu_mul: Callable[[Tensor], Tensor] = silu_mul
     rotate: Callable[[Tensor, Tensor, Tensor], Tensor] = rotate
     quantise_rows: Callable[[Tensor], tuple[Tensor, Tensor]] = quantise_rows
+    one_token: OneTokenOperators | None = None
 
 
 REFERENCE = Operators()
