@@ -183,7 +183,9 @@ def _by_correlation_ids(run: Run, cut: Plan, host: _Host) -> Corrected:
         own = np.where(host.is_plain, own / speed, own)
         return with_own_times(run, silence, np.minimum(own, host.graph_limit))
 
-    quick, slow = (timeline(slowness / state) for state in HOST_STATES)
+    # a host quicker than the one the constants were fitted on stays as quick as it is
+    above_quiet = np.maximum(slowness, 1.0)
+    quick, slow = (timeline(above_quiet / state) for state in HOST_STATES)
     here = replay(timeline(np.ones_like(slowness)), cut).makespan_ns
     share = max(0.0, 1.0 - here / run.recorded_ns) if run.recorded_ns > 0 else None
     factor = float(np.mean(slowness[host.is_probe]))

@@ -81,7 +81,7 @@ def _reasons(run: Run, identity: float, medians: float) -> list[str]:
     if not len(run.ops.op_id):
         return ["no device work in the window: nothing to replay"]
     if not (run.calls.call_id >= 0).any():
-        return ["no launching call in the window: the recording shows the device only"]
+        return ["no launching call in the window: what the host did is not known"]
     reasons = []
     tied = float(run.ops.is_tied[run.ops.op_id >= 0].mean())
     if tied > MAX_TIED_SHARE:
