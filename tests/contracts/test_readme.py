@@ -46,7 +46,7 @@ def test_every_rule_is_in_the_table() -> None:
 
 def test_the_example_in_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
     (example,) = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-    trace = trace_of(sample("launch-bound-decode"))
+    trace = trace_of(sample("launch-bound-decode-nsys-report"))
     exec(example.replace("trace.nsys-rep", str(trace)), {})
     assert "critical" in capsys.readouterr().out
 

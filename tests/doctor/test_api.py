@@ -11,7 +11,7 @@ from doctor.discovery import EvidencePath
 from doctor.errors import CaseError, UnknownEvidenceError, UsageError
 from tests.support.samples import sample, trace_of
 
-SICK = "launch-bound-decode"
+SICK = "launch-bound-decode-nsys-report"
 
 
 def test_diagnose_gives_the_findings_of_a_file() -> None:

@@ -17,7 +17,7 @@ from doctor.cli.main import main
 from tests.support.samples import sample, trace_of
 
 Run = tuple[int, str, str]
-SICK = "launch-bound-decode"
+SICK = "launch-bound-decode-nsys-report"
 
 
 def run(capfd: pytest.CaptureFixture[str], *arguments: str | Path) -> Run:

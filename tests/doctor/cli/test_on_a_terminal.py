@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.samples import sample, trace_of
 
-SICK = "launch-bound-decode"
+SICK = "launch-bound-decode-nsys-report"
 XTERM = {"TERM": "xterm-256color"}
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 

@@ -13,7 +13,7 @@ from doctor.cli.output import write
 from doctor.errors import UsageError
 from tests.support.samples import sample, trace_of
 
-SICK = "launch-bound-decode"
+SICK = "launch-bound-decode-nsys-report"
 
 
 def test_a_report_file_is_whole_and_stands_alone(tmp_path: Path) -> None:

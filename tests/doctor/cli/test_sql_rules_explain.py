@@ -8,7 +8,7 @@ import pytest
 from doctor.cli.main import main
 from tests.support.samples import sample
 
-SICK = "launch-bound-decode"
+SICK = "launch-bound-decode-nsys-report"
 
 
 @pytest.fixture(scope="module")
