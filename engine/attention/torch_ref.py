@@ -15,8 +15,9 @@ from engine.attention.backend import AttentionSpec, KvCache
 from engine.attention.mask import additive_mask
 from engine.attention.meta import AttentionMeta
 
-_MAX_BUCKETS = 4
-_MIN_BUCKET_ROWS = 8
+_MAX_GROUPED_QUERIES = 8
+_MAX_BUCKETS = 12
+_MIN_BUCKET_ROWS = 4
 
 
 class TorchReferenceAttention:
@@ -126,7 +127,7 @@ def _group_requests(meta: AttentionMeta) -> list[_Group]:
 
 def _buckets(rows: list[int], lengths: list[int], num_queries: int) -> list[list[int]]:
     """Split requests by length: padding to the longest of a bucket costs less than to the longest of the batch."""
-    if num_queries > _MIN_BUCKET_ROWS:
+    if num_queries > _MAX_GROUPED_QUERIES:
         return [[row] for row in rows]
     if len(rows) < 2 * _MIN_BUCKET_ROWS:
         return [rows]

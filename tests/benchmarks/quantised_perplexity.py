@@ -87,16 +87,8 @@ def layer_bytes(decoder: Decoder) -> int:
 def negative_log_likelihood(decoder: Decoder, kv: KvCache, chunk: Tensor) -> float:
     """Sum over the chunk of -log p(token | tokens before it)."""
     spans = [(0, len(chunk))]
-    meta = BlockTables(1, -(-CHUNK // BLOCK), BLOCK).meta(spans)
-    moved = type(meta)(
-        cu_q_B1=meta.cu_q_B1.to(chunk.device),
-        seq_lens_B=meta.seq_lens_B.to(chunk.device),
-        block_table_BM=meta.block_table_BM.to(chunk.device),
-        slot_mapping_T=meta.slot_mapping_T.to(chunk.device),
-        max_q=meta.max_q,
-        max_k=meta.max_k,
-    )
-    attend = create_backend("torch_ref", decoder.attention_spec).bind(kv, moved)
+    meta = BlockTables(1, -(-CHUNK // BLOCK), BLOCK).meta(spans, chunk.device)
+    attend = create_backend("torch_ref", decoder.attention_spec).bind(kv, meta)
     logits = decoder.logits(decoder(chunk, positions(spans).to(chunk.device), attend))
     return float(cross_entropy(logits[:-1].float(), chunk[1:], reduction="sum"))
 

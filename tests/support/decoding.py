@@ -17,6 +17,13 @@ def paged(geometry: KvGeometry, num_blocks: int, block_size: int) -> KvCache:
     return PagedKv(geometry, num_blocks, block_size, geometry.dtype, torch.device("cpu"))
 
 
+def paged_on(device: torch.device) -> MakeKv:
+    def make(geometry: KvGeometry, num_blocks: int, block_size: int) -> KvCache:
+        return PagedKv(geometry, num_blocks, block_size, geometry.dtype, device)
+
+    return make
+
+
 def geometry_of(decoder: Decoder) -> KvGeometry:
     return KvGeometry(decoder.layer_range, decoder.num_kv_heads, decoder.geometry.head_dim, decoder.dtype)
 
@@ -43,15 +50,18 @@ def logits_of(
     tables = BlockTables(len(prompts), -(-longest // block_size), block_size)
     kv = make_kv(geometry_of(decoder), tables.num_blocks, block_size)
     attention = create_backend(backend, decoder.attention_spec)
+    device = decoder.rotary.cos_PD.device
     done = [0] * len(prompts)
     parts: list[list[torch.Tensor]] = [[] for _ in prompts]
     with torch.inference_mode():
         for step in chunks:
             spans = list(zip(done, step, strict=True))
             fed = [prompt[start : start + count] for prompt, (start, count) in zip(prompts, spans, strict=True)]
-            hidden = decoder(torch.cat(fed), positions(spans), attention.bind(kv, tables.meta(spans)))
+            hidden = decoder(
+                torch.cat(fed).to(device), positions(spans).to(device), attention.bind(kv, tables.meta(spans, device))
+            )
             for part, piece in zip(parts, torch.split(decoder.logits(hidden), step), strict=True):
-                part.append(piece)
+                part.append(piece.cpu())
             done = [start + count for start, count in spans]
     return [torch.cat(part) for part in parts]
 

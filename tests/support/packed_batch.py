@@ -6,6 +6,8 @@ import torch
 
 from engine.attention.meta import AttentionMeta
 
+CPU = torch.device("cpu")
+
 
 @dataclass
 class BlockTables:
@@ -25,16 +27,16 @@ class BlockTables:
     def num_blocks(self) -> int:
         return self.num_requests * self.blocks_per_request
 
-    def meta(self, spans: list[tuple[int, int]]) -> AttentionMeta:
+    def meta(self, spans: list[tuple[int, int]], device: torch.device = CPU) -> AttentionMeta:
         """Describe a pass in which request b feeds `spans[b]` = (first position, number of new tokens)."""
         new = [count for _, count in spans]
         lengths = [start + count for start, count in spans]
         slots = [self.slots(row, start, count) for row, (start, count) in enumerate(spans)]
         return AttentionMeta(
-            cu_q_B1=torch.tensor([0, *new]).cumsum(0).int(),
-            seq_lens_B=torch.tensor(lengths).int(),
-            block_table_BM=self.table[: len(spans)],
-            slot_mapping_T=torch.cat(slots),
+            cu_q_B1=torch.tensor([0, *new]).cumsum(0).int().to(device),
+            seq_lens_B=torch.tensor(lengths).int().to(device),
+            block_table_BM=self.table[: len(spans)].to(device),
+            slot_mapping_T=torch.cat(slots).to(device),
             max_q=max(new),
             max_k=max(lengths),
         )
