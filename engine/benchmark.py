@@ -7,6 +7,7 @@ import resource
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -154,8 +155,16 @@ def from_file(requests: Sequence[PromptRequest]) -> list[TimedRequest]:
     return [TimedRequest(request.prompt, request.params) for request in requests]
 
 
-def measure(llm: LLM, requests: Sequence[TimedRequest]) -> Measurement:
-    """Run a workload once, after a warm-up with its first requests that leaves no prefix behind."""
+def measure(
+    llm: LLM, requests: Sequence[TimedRequest], capture: AbstractContextManager[None] | None = None
+) -> Measurement:
+    """Run a workload once, after a warm-up with its first requests that leaves no prefix behind.
+
+    Args:
+        llm: engine to measure.
+        requests: workload.
+        capture: entered once the warm-up is over: a profiler that records a part of the run.
+    """
     encoded = [_encode(llm, request) for request in requests]
     _run(llm, encoded[:_NUM_WARM_UP])
     llm.core.forget_prefixes()
@@ -164,7 +173,8 @@ def measure(llm: LLM, requests: Sequence[TimedRequest]) -> Measurement:
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     cpu_s, started_s = time.process_time(), time.perf_counter()
-    answers = _run(llm, encoded)
+    with capture or nullcontext():
+        answers = _run(llm, encoded)
     seconds, cpu_seconds = time.perf_counter() - started_s, time.process_time() - cpu_s
     return Measurement(
         answers,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.errors import ConfigError, RequestRejectedError
 from engine.execution.detokenizer import Detokenizer, StopStrings
@@ -60,9 +60,8 @@ class Footprint:
         return blocks * self.kv_bytes_per_token
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
-    """Progress of one request.
+class Update(NamedTuple):
+    """Progress of one request; a named tuple, since a step makes one for each request.
 
     Attributes:
         request_id: key.
@@ -176,6 +175,8 @@ class EngineCore:
 
     def _update(self, new: NewTokens, now_s: float) -> Update:
         reason = new.finish_reason
+        if not self._texts:
+            return Update(new.request_id, new.token_ids, "", new.logprobs, reason, now_s, new.error)
         text, is_stopped = self._text(new)
         if is_stopped:
             reason = FinishReason.STOP

@@ -134,26 +134,35 @@ def draws(params: SamplingParams) -> list[SamplingParams]:
 
 @dataclass(slots=True)
 class Progress:
-    """Updates of one request so far; `started_s` is on the clock of `time.monotonic`."""
+    """What has come for one request so far; `started_s` and `times_s` are on the clock of `time.monotonic`."""
 
     started_s: float
-    updates: list[Update] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    times_s: list[float] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    last: Update | None = None
 
     def add(self, update: Update) -> None:
         """Take in an update."""
-        self.updates.append(update)
+        self.token_ids += update.token_ids
+        self.times_s += [update.at_s] * len(update.token_ids)
+        if update.text:
+            self.texts.append(update.text)
+        self.logprobs += update.logprobs
+        if update.finish_reason is not None:
+            self.last = update
 
     def answer(self) -> Answer:
         """The whole answer; the last update has come."""
-        last = self.updates[-1]
-        assert last.finish_reason is not None, "a request is asked for its answer before it has ended"
-        times = [update.at_s for update in self.updates for _ in update.token_ids]
+        assert self.last is not None, "a request is asked for its answer before it has ended"
+        assert self.last.finish_reason is not None
         return Answer(
-            token_ids=tuple(token for update in self.updates for token in update.token_ids),
-            text="".join(update.text for update in self.updates),
-            finish_reason=last.finish_reason,
-            ttft_s=times[0] - self.started_s if times else None,
-            itl_s=tuple(later - sooner for sooner, later in pairwise(times)),
-            logprobs=tuple(entry for update in self.updates for entry in update.logprobs),
-            error=last.error,
+            token_ids=tuple(self.token_ids),
+            text="".join(self.texts),
+            finish_reason=self.last.finish_reason,
+            ttft_s=self.times_s[0] - self.started_s if self.times_s else None,
+            itl_s=tuple(later - sooner for sooner, later in pairwise(self.times_s)),
+            logprobs=tuple(self.logprobs),
+            error=self.last.error,
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
 from typing import Any
 
 import click
@@ -23,7 +22,7 @@ def bench(repeat: int, **options: Any) -> None:
     """Measure throughput, latency and memory, and print what the engine counted.
 
     Load and warm-up are not part of the time. With --repeat the object is that of the run with the median time, and
-    "repeats" lists the seconds of all.
+    "repeats" lists the seconds of all. With --profile the last run is captured, and slower for it.
     """
     profile = read_profile(options)
     workload = WorkloadChoice(options)
@@ -34,7 +33,7 @@ def bench(repeat: int, **options: Any) -> None:
 
     llm = LLM.from_config(config)
     requests = workload.requests(llm.core.vocabulary.size)
-    with nullcontext() if profile is None else profile.capture(llm.core.loop):
-        runs = [measure(llm, requests) for _ in range(repeat)]
+    runs = [measure(llm, requests) for _ in range(repeat - 1)]
+    runs.append(measure(llm, requests, None if profile is None else profile.capture(llm.core.loop)))
     median = sorted(runs, key=lambda run: run.seconds)[len(runs) // 2]
     click.echo(json.dumps({**median.as_json(), "repeats": [run.seconds for run in runs]}))

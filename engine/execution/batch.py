@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from engine.scheduling.plan import ScheduledRequest
 
 
+_TABLE_MULTIPLE = 16
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """One forward pass over some requests of a step; immutable, and passed by argument.
@@ -132,12 +135,20 @@ def batch_numbers(scheduled: Sequence[ScheduledRequest], slots: Sequence[int], b
 
 
 def block_table(rows: Sequence[Sequence[int]]) -> NDArray[np.int32]:
-    """Block numbers as one array (B, M), with 0 behind the end of each row."""
+    """Block numbers as one array (B, M), with 0 behind the end of each row; M is a multiple of 16.
+
+    A kernel is compiled anew when the stride of the table starts or ceases to be one: Triton looks at that.
+    """
     lengths_B = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-    table_BM = np.zeros((len(rows), int(lengths_B.max())), dtype=np.int32)
+    table_BM = np.zeros((len(rows), padded_width(int(lengths_B.max()))), dtype=np.int32)
     is_used_BM = np.arange(table_BM.shape[1]) < lengths_B[:, None]
     table_BM[is_used_BM] = np.fromiter((block for row in rows for block in row), np.int32, int(lengths_B.sum()))
     return table_BM
+
+
+def padded_width(num_blocks: int) -> int:
+    """Columns of a block table that holds this many blocks in a row."""
+    return -(-num_blocks // _TABLE_MULTIPLE) * _TABLE_MULTIPLE
 
 
 def logit_rows(

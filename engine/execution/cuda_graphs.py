@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from engine.execution.batch import BatchNumbers
+from engine.execution.batch import BatchNumbers, padded_width
+from engine.execution.forward import PassOutput
 from engine.execution.staging import layout_size, layout_views
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class DecodeInputs:
         self._block_size = sizes.block_size
         self._padding_slot = sizes.max_requests
         total = num_requests * num_tokens
-        num_columns = -(-sizes.max_len // sizes.block_size)
+        num_columns = padded_width(-(-sizes.max_len // sizes.block_size))
         self.numbers = BatchNumbers(
             token_ids_T=np.zeros(total, np.int64),
             positions_T=np.zeros(total, np.int64),
@@ -122,8 +123,7 @@ class _Recorded:
     graph: torch.cuda.CUDAGraph
     inputs: DecodeInputs
     buffer: Tensor
-    logits_RV: Tensor
-    row_slots_R: Tensor
+    output: PassOutput
 
 
 class GraphedPass:
@@ -154,7 +154,7 @@ class GraphedPass:
                 self._graphs[num_requests, num_tokens] = self._record_one(num_requests, num_tokens, device, pool)
                 self._counters.graph_captures += 1
 
-    def run(self, scheduled: Sequence[ScheduledRequest], slots: Sequence[int]) -> tuple[Tensor, Tensor]:
+    def run(self, scheduled: Sequence[ScheduledRequest], slots: Sequence[int]) -> PassOutput:
         """See `engine.execution.forward.ForwardPass`."""
         recorded = self._find(scheduled)
         if recorded is None:
@@ -163,7 +163,9 @@ class GraphedPass:
         recorded.graph.replay()
         self._counters.graph_replays += 1
         num_rows = sum(item.num_tokens for item in scheduled)
-        return recorded.logits_RV[:num_rows], recorded.row_slots_R[:num_rows]
+        output = recorded.output
+        best_R = None if output.best_R is None else output.best_R[:num_rows]
+        return PassOutput(output.logits_RV[:num_rows], output.row_slots_R[:num_rows], best_R)
 
     def _find(self, scheduled: Sequence[ScheduledRequest]) -> _Recorded | None:
         num_tokens = scheduled[0].num_tokens
@@ -184,12 +186,12 @@ class GraphedPass:
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             # Libraries set themselves up and kernels are compiled on first use: that must not happen while recording.
-            self._eager.logits(batch)
+            self._eager.output(batch)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool):
-            logits_RV = self._eager.logits(batch)
-        return _Recorded(graph, inputs, buffer, logits_RV, batch.row_slots_R)
+            output = self._eager.output(batch)
+        return _Recorded(graph, inputs, buffer, output)
 
 
 def _round_up(buckets: Sequence[int]) -> list[int]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from engine.execution.forward import ForwardPass
+from engine.execution.forward import ForwardPass, PassOutput
 from engine.execution.proposals import Proposal, Speculating
 from engine.execution.random_numbers import Purpose, exponential
 from engine.execution.sampler import greedy, pack_rows, probabilities
@@ -84,9 +84,9 @@ class DraftModelProposer:
         drawn, probs = [], []
         items = first
         for step in range(max(request.num_drafts for request in requests)):
-            logits_RV, row_slots_R = self._run(items, slots)
-            tokens_R, probs_RV = self._choose(logits_RV, requests, step)
-            self._last_tokens.index_copy_(0, row_slots_R, tokens_R)
+            output = self._run(items, slots)
+            tokens_R, probs_RV = self._choose(output.logits_RV, requests, step)
+            self._last_tokens.index_copy_(0, output.row_slots_R, tokens_R)
             drawn.append(tokens_R)
             probs.append(probs_RV)
             items = [_continue(item, slot) for item, slot in zip(items, slots, strict=True)]
@@ -122,7 +122,7 @@ class DraftModelProposer:
         race_RV = exponential(rows.seeds_R, rows.positions_R, Purpose.DRAFT, logits_RV.shape[-1])
         return (probs_RV / race_RV).argmax(dim=-1), probs_RV
 
-    def _run(self, items: Sequence[ScheduledRequest], slots: Sequence[int]) -> tuple[Tensor, Tensor]:
+    def _run(self, items: Sequence[ScheduledRequest], slots: Sequence[int]) -> PassOutput:
         self._counters.draft_passes += 1
         return self._forward.run(items, slots)
 

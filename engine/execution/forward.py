@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from engine.execution.batch import Batch, pack
+from engine.execution.sampler import greedy
 from engine.tracing import Range
 
 if TYPE_CHECKING:
@@ -32,18 +33,31 @@ class ModelOnDevice:
     vocab_size: int
 
 
+@dataclass(frozen=True, slots=True)
+class PassOutput:
+    """What a forward pass gives; valid until the next one.
+
+    Attributes:
+        logits_RV: of the rows that sample, in the order of the requests.
+        row_slots_R: int64, slot of the request of each row.
+        best_R: int64, most probable token of each row, already kept as the last token of its slot; None if the pass
+            leaves that to others.
+    """
+
+    logits_RV: Tensor
+    row_slots_R: Tensor
+    best_R: Tensor | None = None
+
+
 class ForwardPass(Protocol):
     """Runs the requests of one piece of a step."""
 
-    def run(self, scheduled: Sequence[ScheduledRequest], slots: Sequence[int]) -> tuple[Tensor, Tensor]:
+    def run(self, scheduled: Sequence[ScheduledRequest], slots: Sequence[int]) -> PassOutput:
         """Feed the tokens and write their KV.
 
         Args:
             scheduled: the requests, at least one.
             slots: for each request its slot.
-
-        Returns:
-            logits_RV of the rows that sample, valid until the next call, and row_slots_R, the slot of each of them.
         """
         ...
 
@@ -62,13 +76,20 @@ class EagerPass:
         self._wrap = lambda attend: synchronizing(attend, counters)
 
     @torch.inference_mode()
-    def run(self, scheduled: Sequence[ScheduledRequest], slots: Sequence[int]) -> tuple[Tensor, Tensor]:
+    def run(self, scheduled: Sequence[ScheduledRequest], slots: Sequence[int]) -> PassOutput:
         """See `ForwardPass`."""
         batch = pack(scheduled, slots, self._model.kv.block_size, self._staging)
-        return self.logits(batch), batch.row_slots_R
+        return PassOutput(self.logits(batch), batch.row_slots_R)
+
+    def output(self, batch: Batch) -> PassOutput:
+        """A whole pass with the choice of the most probable tokens, as CUDA graphs record it."""
+        logits_RV = self.logits(batch)
+        best_R = greedy(logits_RV)
+        self._last_tokens.index_copy_(0, batch.row_slots_R, best_R)
+        return PassOutput(logits_RV, batch.row_slots_R, best_R)
 
     def logits(self, batch: Batch) -> Tensor:
-        """Logits of the rows of a batch that sample; CUDA graphs record this function."""
+        """Logits of the rows of a batch that sample."""
         tokens_T = batch.token_ids_T
         if batch.takes_last:
             tokens_T = torch.where(batch.from_last_T > 0, self._last_tokens[batch.slots_T], tokens_T)
@@ -120,6 +141,10 @@ def _unchanged(attend: Attend) -> Attend:
 
 def phase(scheduled: Sequence[ScheduledRequest]) -> Range:
     """Name of a piece in a trace: prefill if it holds a part of a prompt, verify if it holds drafts, else decode."""
-    if any(item.num_tokens > 1 + len(item.draft_token_ids) for item in scheduled):
-        return Range.PREFILL
-    return Range.VERIFY if any(item.draft_token_ids for item in scheduled) else Range.DECODE
+    name = Range.DECODE
+    for item in scheduled:
+        if item.num_tokens > 1:
+            if item.num_tokens > 1 + len(item.draft_token_ids):
+                return Range.PREFILL
+            name = Range.VERIFY
+    return name

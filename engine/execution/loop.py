@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.errors import StepError
 from engine.execution.proposals import Proposal, Speculating
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("engine.loop")
 
 
-@dataclass(frozen=True, slots=True)
-class NewTokens:
-    """What a step brought for one request.
+class NewTokens(NamedTuple):
+    """What a step brought for one request; a named tuple, since a step makes one for each request.
 
     Attributes:
         request_id: key.
@@ -178,17 +177,14 @@ class EngineLoop:
         return [self._new_tokens(output, None) for output in self.scheduler.rollback(plan, error)]
 
     def _new_tokens(self, output: RequestOutput, outcome: StepOutcome | None) -> NewTokens:
-        logprobs = () if outcome is None else outcome.logprobs.get(output.request_id, ())
-        self.counters.sampled_tokens += len(output.token_ids)
-        if output.finish_reason is not None:
-            self._forget(output.request_id)
-        return NewTokens(
-            output.request_id,
-            output.token_ids,
-            logprobs[: len(output.token_ids)],
-            output.finish_reason,
-            output.error,
-        )
+        request_id, token_ids, finish_reason = output.request_id, output.token_ids, output.finish_reason
+        logprobs: tuple[TokenLogprobs, ...] = ()
+        if outcome is not None and outcome.logprobs:
+            logprobs = outcome.logprobs.get(request_id, ())[: len(token_ids)]
+        self.counters.sampled_tokens += len(token_ids)
+        if finish_reason is not None:
+            self._forget(request_id)
+        return NewTokens(request_id, token_ids, logprobs, finish_reason, output.error)
 
     def _propose(self, outputs: list[RequestOutput]) -> None:
         if self._proposer is None:
@@ -230,12 +226,14 @@ class _SchedulerCounts:
         counters.prefix_hit_tokens += scheduler.counters.prefix_hit_tokens - self.prefix_hit_tokens
         self.preemptions = scheduler.counters.preemptions
         self.prefix_hit_tokens = scheduler.counters.prefix_hit_tokens
+        num_filled = num_blocks = 0
+        for request in scheduler.running:
+            num_filled += request.num_computed
+            num_blocks += len(request.block_ids)
         pool = scheduler.tables.device
-        counters.kv_blocks_peak = max(counters.kv_blocks_peak, pool.num_used)
-        counters.kv_blocks_used_sum += pool.num_used
-        counters.kv_slots_allocated_sum += (
-            sum(len(request.block_ids) for request in scheduler.running) * pool.block_size
-        )
-        num_filled = sum(request.num_computed for request in scheduler.running)
+        num_used = pool.num_used
+        counters.kv_blocks_peak = max(counters.kv_blocks_peak, num_used)
+        counters.kv_blocks_used_sum += num_used
+        counters.kv_slots_allocated_sum += num_blocks * pool.block_size
         counters.kv_slots_filled_sum += num_filled
         counters.kv_tokens_peak = max(counters.kv_tokens_peak, num_filled)

@@ -126,13 +126,13 @@ class Runner:
     def _run_piece(self, piece: Sequence[ScheduledRequest], slots: Sequence[int], proposal: Proposal) -> Choice | None:
         self._counters.pieces += 1
         with span(phase(piece), len(piece)):
-            logits_RV, row_slots_R = self._forward.run(piece, slots)
+            output = self._forward.run(piece, slots)
         sampling = [(item, self._submissions[item.request_id]) for item in piece if item.samples]
         if not sampling:
             return None
-        choice = self._choice.choose(logits_RV, row_slots_R, sampling, proposal)
-        if self._options.keeps_last_tokens:
-            self._last_tokens.index_copy_(0, row_slots_R, choice.tokens_R)
+        choice = self._choice.choose(output, sampling, proposal)
+        if self._options.keeps_last_tokens and choice.tokens_R is not output.best_R:
+            self._last_tokens.index_copy_(0, output.row_slots_R, choice.tokens_R)
         return choice
 
     def _copy_blocks(self, host_blocks: HostBlocks, plan: StepPlan) -> None:
@@ -142,12 +142,14 @@ class Runner:
             host_blocks.copy_in(plan.swap_in)
 
     def _count(self, plan: StepPlan) -> None:
-        self._counters.steps += 1
+        num_prompt_tokens = 0
         for item in plan.scheduled:
-            request = self._submissions[item.request_id].request
-            num_prompt = max(0, min(len(request.prompt_token_ids), item.start + item.num_tokens) - item.start)
-            self._counters.prefill_tokens += num_prompt
-            self._counters.decode_tokens += item.num_tokens - num_prompt
+            left = len(self._submissions[item.request_id].request.prompt_token_ids) - item.start
+            if left > 0:
+                num_prompt_tokens += min(left, item.num_tokens)
+        self._counters.steps += 1
+        self._counters.prefill_tokens += num_prompt_tokens
+        self._counters.decode_tokens += plan.num_tokens - num_prompt_tokens
 
 
 def pieces(scheduled: Sequence[ScheduledRequest], size: int | None) -> list[Sequence[ScheduledRequest]]:

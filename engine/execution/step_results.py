@@ -140,6 +140,9 @@ class StepInFlight:
 
 
 def _outcome(plan: StepPlan, rows: _HostRows, submissions: Mapping[int, Submission]) -> StepOutcome:
+    if len(rows.tokens) == len(plan.scheduled) == plan.num_tokens and not any(rows.logprobs):
+        ids = (item.request_id for item in plan.scheduled)
+        return StepOutcome(StepResult({key: (token,) for key, token in zip(ids, rows.tokens, strict=True)}))
     tokens, logprobs = {}, {}
     num_drafted = num_accepted = 0
     for item, first in _sampling_rows(plan):

@@ -6,7 +6,7 @@ Dimensions: R rows of logits in the order of the requests, each with 1 + (number
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from engine.tracing import Range, span
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from engine.execution.forward import PassOutput
     from engine.execution.staging import Staging
     from engine.sampling_params import SamplingParams
     from engine.scheduling.plan import ScheduledRequest
@@ -29,11 +30,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A request as the runner knows it: the scheduler's record, and how its tokens are chosen."""
+    """A request as the runner knows it: the scheduler's record, and how its tokens are chosen.
+
+    `is_plain` says that its tokens are the most probable ones, without penalties.
+    """
 
     request: Request
     params: SamplingParams
     seed: int
+    is_plain: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Find out once, not in every step, whether the most probable token is all that is wanted."""
+        object.__setattr__(self, "is_plain", self.params.is_greedy and not self.params.has_penalties)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,25 +82,20 @@ class TokenChoice:
         self._seen.start(slot, request.token_ids[:num_prompt], request.token_ids[num_prompt:])
 
     def choose(
-        self,
-        logits_RV: Tensor,
-        row_slots_R: Tensor,
-        sampling: Sequence[tuple[ScheduledRequest, Submission]],
-        proposal: Proposal,
+        self, output: PassOutput, sampling: Sequence[tuple[ScheduledRequest, Submission]], proposal: Proposal
     ) -> Choice:
         """Choose the tokens of a piece.
 
         Args:
-            logits_RV: rows of the requests in `sampling`, in order.
-            row_slots_R: slot of each row.
+            output: of its forward pass, with the rows of the requests in `sampling`, in order.
             sampling: the requests that sample, at least one.
             proposal: where their drafts come from.
         """
         with span(Range.SAMPLING, len(sampling)):
-            if all(submission.params.is_greedy and not submission.params.has_penalties for _, submission in sampling):
-                tokens_R = greedy(logits_RV)
-                return Choice(tokens_R, None, _logprobs(logits_RV, tokens_R, sampling))
-            return self._draw(logits_RV, row_slots_R, sampling, proposal)
+            if all(submission.is_plain for _, submission in sampling):
+                tokens_R = greedy(output.logits_RV) if output.best_R is None else output.best_R
+                return Choice(tokens_R, None, _logprobs(output.logits_RV, tokens_R, sampling))
+            return self._draw(output.logits_RV, output.row_slots_R, sampling, proposal)
 
     def _draw(
         self,
