@@ -101,6 +101,11 @@ EVENT_LAYOUT = (
         "localMemoryPoolUtilizedSize importedMemoryPoolAddress importedMemoryPoolProcessId",
     ),
     _table(
+        "CUDA_GPU_MEMORY_POOL_EVENTS",
+        "start! globalPid! deviceId! address! operationType! poolType! correlationId minBytesToKeep "
+        "localMemoryPoolReleaseThreshold localMemoryPoolSize localMemoryPoolUtilizedSize",
+    ),
+    _table(
         "NVTX_EVENTS",
         "start! end eventType! rangeId category color text:text globalTid endGlobalTid textId domainId "
         "uint64Value int64Value doubleValue:real uint32Value int32Value floatValue:real jsonTextId "

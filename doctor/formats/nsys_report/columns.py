@@ -43,8 +43,7 @@ class PayloadColumns:
         self._kinds: dict[Path, str] = {}
         for column in columns:
             self._kinds[column.path] = column.kind
-            if column.otherwise:
-                self._kinds[column.otherwise] = column.kind
+            self._kinds.update(dict.fromkeys(column.otherwise, column.kind))
         self._messages = frozenset(path[:depth] for path in self._kinds for depth in range(1, len(path)))
         self._size = start.size
         self._values = {path: self._nothing() for path in self._kinds}
@@ -68,8 +67,8 @@ class PayloadColumns:
         """One column of the chosen messages: int64, float64 or string, with NULL where the field is absent."""
         values = self._values[column.path]
         value, end, is_there = values.value[chosen], values.end[chosen], values.is_there[chosen]
-        if column.otherwise:
-            other = self._values[column.otherwise]
+        for path in column.otherwise:
+            other = self._values[path]
             value = np.where(is_there, value, other.value[chosen])
             is_there = is_there | other.is_there[chosen]
         if column.kind == TEXT:

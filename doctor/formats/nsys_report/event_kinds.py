@@ -29,13 +29,13 @@ class Column:
         name: as NVIDIA's export has it.
         path: field numbers that lead to it inside the payload.
         kind: INTEGER, TEXT, REAL64 or REAL32.
-        otherwise: path that counts where `path` is absent.
+        otherwise: paths that count where `path` is absent.
     """
 
     name: str
     path: Path
     kind: str = INTEGER
-    otherwise: Path | None = None
+    otherwise: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class EventTable:
 
 
 CUDA_PAYLOAD, TRACE_PAYLOAD, NVTX_PAYLOAD, DIAGNOSTIC_PAYLOAD, MEMORY_PAYLOAD = 107, 108, 102, 110, 123
-PROCESS_PAYLOAD = 113
+PROCESS_PAYLOAD, POOL_PAYLOAD = 113, 129
 EVENT_CLASS: Path = (6,)
 
 _START_END = (Column("start", (1,)), Column("end", (2,)))
@@ -203,8 +203,8 @@ GRAPH_EVENTS = EventTable(
     (
         *_CALL,
         _NAME,
-        Column("graphId", (38, 1), otherwise=(37, 1)),
-        Column("originalGraphId", (38, 2)),
+        Column("graphId", (38, 1), otherwise=((37, 1), (39, 1))),
+        Column("originalGraphId", (39, 2)),
         Column("graphExecId", (37, 2)),
     ),
 )
@@ -268,6 +268,29 @@ GPU_MEMORY_USAGE = EventTable(
         Column("memoryOperationType", (10,)),
         Column("name", (11,), TEXT),
         Column("correlationId", (12,)),
+        Column("streamId", (15,)),
+        Column("localMemoryPoolAddress", (13, 1)),
+        Column("localMemoryPoolReleaseThreshold", (13, 2)),
+        Column("localMemoryPoolSize", (13, 3)),
+        Column("localMemoryPoolUtilizedSize", (13, 4)),
+    ),
+)
+GPU_MEMORY_POOLS = EventTable(
+    "CUDA_GPU_MEMORY_POOL_EVENTS",
+    frozenset({129}),
+    POOL_PAYLOAD,
+    (
+        Column("start", (1,)),
+        Column("globalPid", (5,)),
+        Column("deviceId", (6,)),
+        Column("address", (7,)),
+        Column("operationType", (2,)),
+        Column("poolType", (3,)),
+        Column("correlationId", (4,)),
+        Column("minBytesToKeep", (8,)),
+        Column("localMemoryPoolReleaseThreshold", (9, 10)),
+        Column("localMemoryPoolSize", (9, 9)),
+        Column("localMemoryPoolUtilizedSize", (9, 11)),
     ),
 )
 PROCESSES = EventTable(
@@ -302,4 +325,5 @@ EVENT_TABLES = (
     NVTX_EVENTS,
     DIAGNOSTIC_EVENT,
     GPU_MEMORY_USAGE,
+    GPU_MEMORY_POOLS,
 )
