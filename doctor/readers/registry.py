@@ -7,7 +7,7 @@ stays quick.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import cast
@@ -102,6 +102,10 @@ def _through_nsys(report: Path, progress: Progress) -> Iterator[TableBatch | Sou
     sqlite = next(known for known in _FORMATS if known.module == "nsys_sqlite")
     with nsys_tool.exported(report) as export:
         yield from sqlite.load().read(export, progress)
+
+
+def _with_fault(facts: SourceFacts, fault: str | None) -> SourceFacts:
+    return facts if fault is None else replace(facts, is_complete=False, notes=(fault, *facts.notes))
 
 
 def _find(path: Path) -> tuple[_Format, Reader]:
