@@ -14,17 +14,18 @@ from hypothesis import strategies as st
 from doctor.case.replay_queries import CallNames, RecordedCalls, RecordedOps, Recording
 
 FUNCTIONS = {
-    "launch": "cudaLaunchKernel",
-    "graph": "cudaGraphLaunch",
-    "sync": "cudaDeviceSynchronize",
-    "copy": "cudaMemcpyAsync",
-    "alloc": "cudaFree",
-    "other": "cuKernelGetName",
+    "launch": ("cudaLaunchKernel", "launch"),
+    "graph": ("cudaGraphLaunch", "graph"),
+    "sync": ("cudaDeviceSynchronize", "sync"),
+    "event": ("cudaEventSynchronize", "sync"),
+    "copy": ("cudaMemcpyAsync", "copy"),
+    "alloc": ("cudaFree", "alloc"),
+    "other": ("cuKernelGetName", "other"),
 }
 NAMES = CallNames(
     np.arange(len(FUNCTIONS)),
-    tuple(FUNCTIONS.values()),
-    tuple(FUNCTIONS),
+    tuple(name for name, _ in FUNCTIONS.values()),
+    tuple(call_class for _, call_class in FUNCTIONS.values()),
     np.zeros(len(FUNCTIONS), dtype=np.bool_),
 )
 STREAMS = 3
@@ -73,24 +74,30 @@ def programs() -> st.SearchStrategy[list[list[Action]]]:
 
 
 def record(program: list[list[Action]]) -> Recording:
-    """Run the processes side by side and write down what happened. A copy here is one that holds its host."""
+    """Run the processes side by side and write down what happened.
+
+    A copy here is one that holds its host; an event is recorded behind the last but one operation of its stream.
+    """
     calls: list[tuple[int, int, int, int]] = []  # start, end, process, function
     ops: list[tuple[int, int, int, int, bool, bool]] = []  # start, end, stream, call or -1, graph, holds host
     functions = list(FUNCTIONS)
     for process, thread in enumerate(program):
         clock, free = 0, [0] * STREAMS
+        before_last = [0] * STREAMS
         for action in thread:
             start = clock + action.silence
             end = start + action.own
             for place, duration in enumerate(action.durations):
                 gap = 1_100 if free[action.stream] else 0
                 began = max(start + 5_000 + 700 * place, free[action.stream] + gap)
-                free[action.stream] = began + duration
+                before_last[action.stream], free[action.stream] = free[action.stream], began + duration
                 number = len(calls) if action.is_recorded else -1
                 stream = process * STREAMS + action.stream
                 ops.append((began, began + duration, stream, number, action.does == "graph", action.does == "copy"))
             if action.does == "copy" and action.is_recorded:
                 end = max(end, free[action.stream] + 4_000)
+            if action.does == "event":
+                end = max(end, before_last[action.stream] + 2_000 if before_last[action.stream] > start else end)
             if action.does in ("sync", "alloc"):
                 end = max(end, max(free) + 6_000 if max(free) > start else end)
             calls.append((start, end, process, functions.index(action.does)))

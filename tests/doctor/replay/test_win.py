@@ -39,6 +39,13 @@ def test_a_cure_of_host_work_cannot_win_more_than_the_time_the_device_was_idle()
     assert win.speedup_bound >= win.speedup_expected
 
 
+def test_streams_that_took_turns_cannot_all_run_at_once_when_the_host_is_cured() -> None:
+    calls = [Call("cudaLaunchKernel", STEP_US * step, STEP_US * step + 5) for step in range(STEPS)]
+    kernels = [Kernel(call.start + 6, call.start + 106, place, stream=place) for place, call in enumerate(calls, 1)]
+    win = Replay(case_of(calls, kernels), 0, STEP_US * 1000 * STEPS).win(silences(Act.REMOVE))
+    assert win.seconds_recorded == pytest.approx(19_106e-6 - STEPS * 100e-6)
+
+
 def test_merged_pieces_can_win_device_time_up_to_their_number() -> None:
     replay = host_bound_run()
     every_second = Cure(
@@ -83,7 +90,7 @@ def test_a_measured_time_without_the_profiler_decides_the_profilers_share() -> N
 def test_a_recording_of_the_device_only_is_not_trusted_and_says_why() -> None:
     replay = Replay(case_of([], [Kernel(6, 106, 0), Kernel(120, 180, 0)]), 0, 200_000)
     assert not replay.quality.is_trusted
-    assert replay.quality.notes == ("no launching call in the window: the recording shows the device only",)
+    assert replay.quality.notes == ("no launching call in the window: what the host did is not known",)
     assert replay.win(silences(Act.REMOVE)).speedup_bound == 1
 
 
