@@ -53,7 +53,8 @@ def discovered(names: Iterable[str]) -> Iterator[Discovered]:
     """Find the evidence behind the names; standard input (`-`) is kept in a file as long as the context lives.
 
     A folder gives every file in it, at any depth, that a reader knows, unless the folder itself is evidence (an export
-    of one file per table). A file named by itself must be evidence. A name that does not exist is tried as a pattern.
+    of one file per table). A file named by itself must be evidence. A name that does not exist is tried as a pattern,
+    which gives what it matches as a folder gives what it holds.
 
     Raises:
         UsageError: a name matches nothing, or standard input is a terminal or empty.
@@ -67,7 +68,10 @@ def discovered(names: Iterable[str]) -> Iterator[Discovered]:
     with tempfile.TemporaryDirectory(prefix="doctor-") as folder:
         spooled = Path(folder, "standard-input")
         _spool(spooled)
-        yield _discover(named, spooled)
+        try:
+            yield _discover(named, spooled)
+        except EvidenceError as error:  # the user knows no temporary file
+            raise type(error)(error.message.replace(str(spooled), "standard input")) from error
 
 
 def _discover(names: Iterable[str], spooled: Path | None) -> Discovered:
@@ -85,16 +89,14 @@ def _discover(names: Iterable[str], spooled: Path | None) -> Discovered:
 
 
 def _named(name: str) -> tuple[list[EvidencePath], list[str]]:
-    known: list[Path] = []
-    unknown: list[str] = []
-    for path in _matches(name):
-        if path.is_dir() and not registry.knows(path):
-            inside, passed_by = _search(path)
-            known.extend(inside)
-            unknown.extend(passed_by)
-        else:
-            known.append(_known(path))
-    return [EvidencePath(path, str(path)) for path in known], unknown
+    path = Path(name)
+    if not path.exists():
+        known, unknown = _matching(name)
+    elif path.is_dir() and not registry.knows(path):
+        known, unknown = _inside(path)
+    else:
+        known, unknown = [_known(path)], []
+    return [EvidencePath(path, str(path)) for path in known], [str(path) for path in unknown]
 
 
 def _known(path: Path) -> Path:
@@ -102,29 +104,39 @@ def _known(path: Path) -> Path:
     return path
 
 
-def _matches(name: str) -> list[Path]:
-    path = Path(name)
-    if path.exists():
-        return [path]
-    if glob.has_magic(name):
-        matches = [Path(match) for match in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207 - Path.glob refuses absolute patterns
-        if matches:
-            return matches
-        raise UsageError(f"nothing matches {name}")
-    raise UsageError(f"there is no file or folder {name}")
+def _matching(pattern: str) -> tuple[list[Path], list[Path]]:
+    if not glob.has_magic(pattern):
+        raise UsageError(f"there is no file or folder {pattern}")
+    matches = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - Path.glob refuses absolute patterns
+    if not matches:
+        raise UsageError(f"nothing matches {pattern}")
+    known, unknown = _sorted_out(entry for match in matches for entry in _files(Path(match)))
+    if not known:
+        raise UnknownEvidenceError(f"nothing that matches {pattern} is evidence that doctor reads")
+    return known, unknown
 
 
-def _search(folder: Path) -> tuple[list[Path], list[str]]:
-    known: list[Path] = []
-    unknown: list[str] = []
-    for path in _walk(folder):
-        if registry.knows(path):
-            known.append(path)
-        else:
-            unknown.append(str(path))
+def _files(path: Path) -> Iterator[Path]:
+    if path.is_dir() and not registry.knows(path):
+        yield from _walk(path)
+    else:
+        yield path
+
+
+def _inside(folder: Path) -> tuple[list[Path], list[Path]]:
+    known, unknown = _sorted_out(_walk(folder))
     if not known:
         looked_at = f"{len(unknown)} files looked at" if unknown else "it is empty"
         raise UnknownEvidenceError(f"{folder} holds no evidence that doctor reads ({looked_at})")
+    return known, unknown
+
+
+def _sorted_out(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
+    """The paths that a reader knows, and the others."""
+    known: list[Path] = []
+    unknown: list[Path] = []
+    for path in paths:
+        (known if registry.knows(path) else unknown).append(path)
     return known, unknown
 
 

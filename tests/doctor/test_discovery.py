@@ -51,6 +51,20 @@ def test_a_pattern_gives_what_it_matches(tmp_path: Path) -> None:
     assert len(found(tmp_path / "rank*" / "trace.json")) == 3
 
 
+def test_a_pattern_passes_by_what_is_no_evidence(tmp_path: Path) -> None:
+    kineto(tmp_path / "trace.json")
+    (tmp_path / "README.md").write_text("about these traces\n")
+    with discovered([str(tmp_path / "*")]) as result:
+        assert [entry.path.name for entry in result.evidence] == ["trace.json"]
+        assert [Path(name).name for name in result.skipped] == ["README.md"]
+
+
+def test_a_pattern_that_matches_no_evidence_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("about these traces\n")
+    with pytest.raises(UnknownEvidenceError, match=r"\*\.md"), discovered([str(tmp_path / "*.md")]):
+        pass
+
+
 def test_a_file_named_twice_is_read_once(tmp_path: Path) -> None:
     trace = kineto(tmp_path / "trace.json")
     (tmp_path / "link.json").symlink_to(trace)

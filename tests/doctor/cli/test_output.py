@@ -82,3 +82,11 @@ def test_output_that_is_no_terminal_is_plain_text(capfd: pytest.CaptureFixture[s
     out, err = capfd.readouterr()
     assert "\x1b" not in out
     assert err == "" or err.startswith("doctor: passed by")
+
+
+def test_a_refusal_of_standard_input_names_no_temporary_file() -> None:
+    program = [sys.executable, "-m", "doctor.cli.main", "diagnose", "-"]
+    done = subprocess.run(program, input=b"call me back\n", capture_output=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"doctor: standard input ")
+    assert b"/" not in done.stderr.split(b":")[1]
