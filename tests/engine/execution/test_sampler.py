@@ -24,7 +24,8 @@ def draw_many(params: SamplingParams, count: int = 20_000) -> Tensor:
     """Share of draws of each token over many seeds."""
     rows = rows_for([params] * count, list(range(count)))
     tokens = sample(LOGITS.expand(count, VOCAB), rows)
-    return torch.bincount(tokens, minlength=VOCAB) / count
+    shares: Tensor = torch.bincount(tokens, minlength=VOCAB) / count
+    return shares
 
 
 def chi_square(shares: Tensor, probs: Tensor, count: int) -> float:

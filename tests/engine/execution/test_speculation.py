@@ -42,7 +42,8 @@ def verified(target: Tensor, draft: Tensor | None, params: SamplingParams) -> Te
         drafts = (draft_probs / race).argmax(-1)
     accepted, tokens = verify(target.expand(COUNT, VOCAB), rows, drafts, draft_probs)
     assert 0 < int(accepted.sum()) < COUNT
-    return torch.bincount(torch.where(accepted, drafts, tokens), minlength=VOCAB).float()
+    counts: Tensor = torch.bincount(torch.where(accepted, drafts, tokens), minlength=VOCAB).float()
+    return counts
 
 
 @pytest.mark.parametrize("temperature", [0.7, 1.0, 1.6])
