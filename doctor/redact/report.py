@@ -22,7 +22,7 @@ from doctor.formats.nsys_report import wire
 from doctor.formats.nsys_report.chunks import ChunkError, chunk_place, chunk_places, read_chunk
 from doctor.formats.nsys_report.container import read_section
 from doctor.formats.nsys_report.decoder import EventDecoder
-from doctor.formats.nsys_report.event_kinds import DIAGNOSTIC_EVENT, GENERIC_EVENT_FIRST, PROCESSES
+from doctor.formats.nsys_report.event_kinds import DIAGNOSTIC_EVENT, PROCESSES
 from doctor.formats.nsys_report.events import event_spans
 from doctor.formats.nsys_report.report import MAX_SMALL_SECTION_BYTES, NsysReport, open_report
 from doctor.formats.nsys_report.strings import StringTable, read_strings
@@ -162,21 +162,24 @@ class _Redaction:
             raise ChunkError("a block of events is damaged inside")
         for start, end in zip(spans.start, spans.end, strict=True):
             self._event(out, start, end)
+        for start, end in spans.generic:
+            self._hide_values(out, start, end)
         return bytes(out)
 
     def _event(self, data: bytearray, start: int, end: int) -> None:
         type_id, position = wire.read_varint(data, start + 1, end)
-        if type_id >= GENERIC_EVENT_FIRST or type_id in _OPAQUE_EVENTS:
+        if type_id in _OPAQUE_EVENTS:
             return
         if type_id in PROCESSES.types | DIAGNOSTIC_EVENT.types:
             hide = hide_all if type_id in PROCESSES.types else self._hide_folders
             data[start:end] = hide_texts(bytes(data[start:end]), TextRules(hide, {}))
             return
         payload, _ = wire.read_varint(data, position, end)
-        if payload >> 3 in {_NVTX_PAYLOAD, _CUDA_PAYLOAD, _MEMORY_PAYLOAD} or self._values is None:
-            return
-        found = self._values.search(data, start, end)
-        if found:
+        if payload >> 3 not in {_NVTX_PAYLOAD, _CUDA_PAYLOAD, _MEMORY_PAYLOAD}:
+            self._hide_values(data, start, end)
+
+    def _hide_values(self, data: bytearray, start: int, end: int) -> None:
+        if self._values is not None and self._values.search(data, start, end):
             data[start:end] = self._values.sub(lambda match: MASK * len(match[0]), data[start:end])
 
     def _keep_public(self, text: bytes) -> bytes:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from doctor.formats.nsys_report.columns import PayloadColumns
-from doctor.formats.nsys_report.event_kinds import EVENT_CLASS, EVENT_TABLES, GENERIC_EVENT_FIRST, EventTable
+from doctor.formats.nsys_report.event_kinds import EVENT_CLASS, EVENT_TABLES, EventTable
 from doctor.formats.nsys_report.events import EventBatch, EventSpans, event_batch, event_spans
 from doctor.formats.nsys_report.levels import Ints
 
@@ -37,7 +37,7 @@ class EventCounts:
     """What the stream held.
 
     Attributes:
-        events: events of the stream without the generic ones, as the report declares them.
+        events: events of the stream without the generic ones.
         generic: generic events (GPU metrics and the like), which are not decoded.
         unreadable: events whose bytes are not what their type says.
         unknown: events of types or classes that no table takes, by type id (and class for calls).
@@ -69,6 +69,7 @@ class EventDecoder:
         for chunk in chunks:
             found = event_spans(chunk)
             self.counts.broken_chunks += not found.is_whole
+            self.counts.generic += len(found.generic)
             waiting.append(chunk)
             spans.append(found)
             num_bytes += len(chunk)
@@ -79,12 +80,9 @@ class EventDecoder:
             yield from self._decode_batch(event_batch(waiting, spans))
 
     def _decode_batch(self, batch: EventBatch) -> Iterator[TableRows]:
-        generic = batch.type_id >= GENERIC_EVENT_FIRST
-        num_generic = int(generic.sum())
-        self.counts.generic += num_generic
-        self.counts.events += batch.type_id.size - num_generic
+        self.counts.events += batch.type_id.size
         self.counts.unreadable += int((batch.type_id == 0).sum())
-        for type_id in np.unique(batch.type_id[~generic & (batch.type_id != 0)]):
+        for type_id in np.unique(batch.type_id[batch.type_id != 0]):
             rows = np.flatnonzero(batch.type_id == type_id)
             tables = self._tables_of_type.get(int(type_id))
             if tables is None:

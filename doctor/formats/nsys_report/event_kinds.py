@@ -11,10 +11,6 @@ from dataclasses import dataclass
 
 from doctor.formats.nsys_report.shapes import Path
 
-GENERIC_EVENT_FIRST = 1 << 48
-"""Types from here on are generic events (GPU metrics, ...): laid out by schemas in the report, not counted in the
-declared event count."""
-
 INTEGER = "integer"
 TEXT = "text"
 REAL64 = "real64"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -10,26 +10,34 @@ from doctor.formats.nsys_report import wire
 from doctor.formats.nsys_report.levels import Bools, Bytes, Ints, ends_of_varints, padded, varints
 
 _EVENT_TAG = 1 << 3 | wire.BYTES
+_GENERIC_EVENT_TAG = 2 << 3 | wire.BYTES
 _TYPE_TAG = 1 << 3 | wire.VARINT
 
 
-@dataclass(frozen=True)
+@dataclass
 class EventSpans:
-    """Byte ranges of events in one chunk, and whether the chunk could be walked to its end."""
+    """Byte ranges of the events in one chunk.
 
-    start: list[int]
-    end: list[int]
-    is_whole: bool
+    Attributes:
+        start: first byte of each event.
+        end: byte after it.
+        generic: byte ranges of the generic events (GPU metrics and the like) beside them.
+        is_whole: the chunk could be walked to its end, and held nothing else.
+    """
+
+    start: list[int] = field(default_factory=list)
+    end: list[int] = field(default_factory=list)
+    generic: list[tuple[int, int]] = field(default_factory=list)
+    is_whole: bool = True
 
 
 def event_spans(chunk: bytes) -> EventSpans:
-    """Find the events of a decompressed chunk: repeated (length, message of repeated field 1).
+    """Find the events of an unpacked chunk: lengths and messages in turn, events under field 1, generic ones under 2.
 
     A broken length ends the walk; what was found before it stays. The loop is plain Python: each length has to be known
     before the next event is, and it costs a fraction of what decoding does.
     """
-    start: list[int] = []
-    end: list[int] = []
+    spans = EventSpans()
     position, size = 0, len(chunk)
     try:
         while position < size:
@@ -37,22 +45,27 @@ def event_spans(chunk: bytes) -> EventSpans:
             stop = position + length
             if stop > size:
                 raise wire.WireError("a message runs over its chunk")
-            position = _walk(chunk, position, stop, start, end)
+            position = _walk(chunk, position, stop, spans)
     except wire.WireError:
-        return EventSpans(start, end, is_whole=False)
-    return EventSpans(start, end, is_whole=True)
+        spans.is_whole = False
+    return spans
 
 
-def _walk(chunk: bytes, position: int, stop: int, start: list[int], end: list[int]) -> int:
+def _walk(chunk: bytes, position: int, stop: int, spans: EventSpans) -> int:
+    start, end = spans.start, spans.end
     while position < stop:
-        if chunk[position] != _EVENT_TAG:
+        tag = chunk[position]
+        if tag not in {_EVENT_TAG, _GENERIC_EVENT_TAG}:
             raise wire.WireError("something else than an event")
         length, position = wire.read_varint(chunk, position + 1, stop)
         if length > stop - position:
             raise wire.WireError("an event runs over its message")
-        start.append(position)
+        if tag == _EVENT_TAG:
+            start.append(position)
+            end.append(position + length)
+        else:
+            spans.generic.append((position, position + length))
         position += length
-        end.append(position)
     return position
 
 

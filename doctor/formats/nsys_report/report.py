@@ -90,6 +90,8 @@ class NsysReport:
         counts, declared = decoder.counts, self.layout.declared()
         if declared.events is not None and declared.events != counts.events:
             self.lose(f"the report declares {declared.events} events and holds {counts.events}")
+        if declared.generic_events is not None and declared.generic_events != counts.generic:
+            self.lose(f"the report declares {declared.generic_events} generic events and holds {counts.generic}")
         if counts.broken_chunks:
             self.lose(
                 f"{counts.broken_chunks} blocks of events are damaged inside; the events before the damage were read"

@@ -29,11 +29,12 @@ _LAST_BLOCKS = 4
 
 @dataclass(frozen=True)
 class DeclaredCounts:
-    """What the report says it holds; None where it does not say. Generic events are not counted in `events`."""
+    """What the report says it holds; None where it does not say. Generic events are counted apart."""
 
     events: int | None
     strings: int | None
     thread_names: int | None
+    generic_events: int | None
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class StreamLayout:
     def declared(self) -> DeclaredCounts:
         """Counts that the report declares."""
         info = Message(self.info)
-        return DeclaredCounts(info.integer(1), info.integer(3), info.integer(5))
+        return DeclaredCounts(info.integer(1), info.integer(3), info.integer(5), info.integer(15))
 
 
 def read_layout(file: BinaryIO, section: Section, offsets: bytes | None) -> StreamLayout:
