@@ -34,6 +34,7 @@ _STYLES = {
     Severity.LOW: "bold cyan",
     Severity.INFO: "bold",
 }
+_ROW_STYLES = {"compute": "cyan", "communication": "magenta", "copy": "yellow"}
 _FAINT = "bright_black"
 
 
@@ -81,7 +82,8 @@ def _vitals(diagnosis: Diagnosis, width: int, *, is_unicode: bool) -> Renderable
     rows = sparkline.rows(diagnosis.display.timeline, width - _LABEL_WIDTH - 2 * _INDENT - 1, is_unicode=is_unicode)
     table = _two_columns()
     for row in rows:
-        table.add_row(Text(row.label, style=_FAINT), Text(row.cells, style="cyan", no_wrap=True, overflow="crop"))
+        cells = Text(row.cells, style=_ROW_STYLES[row.label], no_wrap=True, overflow="crop")
+        table.add_row(Text(row.label, style=_FAINT), cells)
     words = (" · " if is_unicode else "; ").join(wording.vitals_parts(diagnosis))
     if not rows and not words:
         return None
@@ -116,11 +118,13 @@ def _fixes(finding: RankedFinding, *, has_reasons: bool) -> RenderableType:
     table = Table.grid(padding=(0, 1, 0, 0), expand=True)
     table.add_column(width=_FRAMEWORK_WIDTH, no_wrap=True)
     table.add_column(ratio=1, overflow="fold")
+    previous = ""
     for fix in finding.fixes:
         line = Text(wording.clean(fix.setting), style="bold")
         if has_reasons and fix.why:
             line.append(f"\n{wording.clean(fix.why)}", style=f"not bold {_FAINT}")
-        table.add_row(Text(wording.framework(fix.target)), line)
+        table.add_row("" if fix.target == previous else Text(wording.framework(fix.target)), line)
+        previous = fix.target
     return table
 
 
