@@ -82,6 +82,7 @@ def _order_ops(recording: Recording, order: Int, calls: Calls) -> Ops:
     recorded = recording.ops
     stream, start, end = recorded.stream[order], recorded.start_ns[order], recorded.end_ns[order]
     launched = position_of(index_by_id(calls.call_id), recorded.host_call_id[order])
+    launched = _launched_before(launched, recorded.host_call_id[order], recording.stream_process[stream], calls)
     call = _tie_to_clock(launched, start, recording.stream_process[stream], calls)
     call = _never_after_followers(call, stream)
     is_graph_call = np.asarray([*(one == "graph" for one in recording.names.call_class), False])[calls.name]
@@ -112,6 +113,15 @@ def _order_ops(recording: Recording, order: Int, calls: Calls) -> Ops:
         source_distance=timing.source_distance,
         is_queued=timing.is_queued,
     )
+
+
+def _launched_before(launched: Int, host_call_id: Int, thread: Int, calls: Calls) -> Int:
+    """Work whose launch came before the window stands in the queue when it opens: the thread's virtual call has it."""
+    in_window = calls.call_id[calls.call_id >= 0]
+    if not len(in_window):
+        return launched
+    is_before = (launched < 0) & (host_call_id >= 0) & (host_call_id < in_window.min())
+    return np.where(is_before, np.searchsorted(calls.thread, thread), launched)
 
 
 def _tie_to_clock(launched: Int, start: Real, thread: Int, calls: Calls) -> Int:

@@ -48,10 +48,23 @@ FROM (SELECT * FROM left_cut UNION ALL SELECT * FROM right_cut), idle
 ORDER BY start_ns;
 
 CREATE TABLE steady_window AS
-WITH kept AS (
+WITH unstrayed AS (
     SELECT coalesce((SELECT end_ns FROM stray_gap WHERE side = 'before'), min(start_ns)) AS start_ns,
         coalesce((SELECT start_ns FROM stray_gap WHERE side = 'after'), max(end_ns)) AS end_ns
     FROM device_op
+),
+-- processes that do a tenth of the work or more; until the last of them begins, the others wait for it in a collective
+worker AS (
+    SELECT min(op.start_ns) AS first_ns FROM device_op AS op, unstrayed
+    WHERE op.start_ns >= unstrayed.start_ns AND op.end_ns <= unstrayed.end_ns
+    GROUP BY op.source_id, op.pid HAVING count(*) >= 0.1 * (SELECT count(*) FROM device_op)
+),
+kept AS (
+    SELECT CASE WHEN last_first_ns - first_first_ns > 0.05 * (unstrayed.end_ns - unstrayed.start_ns)
+            THEN last_first_ns ELSE unstrayed.start_ns END AS start_ns,
+        coalesce(last_first_ns - first_first_ns > 0.05 * (unstrayed.end_ns - unstrayed.start_ns), false) AS is_start_cut,
+        unstrayed.end_ns
+    FROM unstrayed, (SELECT min(first_ns) AS first_first_ns, max(first_ns) AS last_first_ns FROM worker)
 ),
 first_compute AS (
     SELECT min(device_op.start_ns) AS start_ns
@@ -62,7 +75,7 @@ first_op AS (
     SELECT CASE WHEN first_compute.start_ns - kept.start_ns > 0.05 * (kept.end_ns - kept.start_ns)
             THEN first_compute.start_ns ELSE kept.start_ns END AS start_ns,
         coalesce(first_compute.start_ns - kept.start_ns > 0.05 * (kept.end_ns - kept.start_ns), false) AS is_load_cut,
-        kept.end_ns
+        kept.is_start_cut, kept.end_ns
     FROM kept, first_compute
 ),
 -- the first operation of each device starts its window when its launch was called
@@ -79,6 +92,7 @@ steady AS (
             THEN called.start_ns ELSE first_op.start_ns END AS start_ns, first_op.end_ns,
         concat_ws(', ', 'first launch to last device work',
             CASE WHEN (SELECT count(*) > 0 FROM stray_gap) THEN 'stray event cut' END,
+            CASE WHEN is_start_cut THEN 'from where every process works' END,
             CASE WHEN is_load_cut THEN 'load phase cut' END) AS chosen_by
     FROM first_op, called
     WHERE first_op.start_ns IS NOT NULL

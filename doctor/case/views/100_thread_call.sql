@@ -35,12 +35,14 @@ in_window AS (
     WHERE start_ns >= from_ns AND start_ns < until_ns
 ),
 stepped AS (
-    SELECT in_window.*, CASE WHEN in_window.start_ns < step.end_ns THEN step.step_id END AS step_id
+    SELECT in_window.*, from_ns, CASE WHEN in_window.start_ns < step.end_ns THEN step.step_id END AS step_id
     FROM in_window ASOF LEFT JOIN step
-        ON in_window.source_id = step.source_id AND in_window.pid = step.pid AND in_window.start_ns >= step.start_ns
+        ON in_window.source_id = step.source_id AND in_window.pid = step.pid AND in_window.start_ns >= step.start_ns, steady_window
 )
 SELECT host_call_id, stepped.source_id, stepped.pid, tid, is_main, stepped.start_ns, stepped.end_ns, correlation_id, base_name, call_class,
-    is_blocking_copy, greatest(silence_ns, 0) AS silence_ns, stepped.op_count IS NOT NULL AS is_launching, coalesce(stepped.op_count, 0) AS op_count, step_id,
+    is_blocking_copy,
+    -- NULL for a thread's first call and where the silence began before the window
+    CASE WHEN stepped.start_ns - silence_ns >= from_ns THEN greatest(silence_ns, 0) END AS silence_ns, stepped.op_count IS NOT NULL AS is_launching, coalesce(stepped.op_count, 0) AS op_count, step_id,
     CASE WHEN step_id IS NULL THEN NULL WHEN usual_step.step_id IS NOT NULL THEN 'usual' ELSE 'unusual' END AS step_kind,
     coalesce(sum((stepped.op_count IS NOT NULL)::INTEGER) OVER (
         PARTITION BY stepped.source_id, stepped.pid, tid ORDER BY host_call_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::BIGINT AS interval_id
