@@ -108,7 +108,7 @@ _ALL = (
         "one request at a time",
         sick={"batching": "single"},
         cure={"batching": "continuous"},
-        proof="tokens_per_step of decode is 1",
+        proof="decode_tokens_per_step is at most 1",
     ),
     Condition(
         "eager-attention",
@@ -175,7 +175,7 @@ _ALL = (
         "whole prompts run in one step while others wait for their next token",
         sick={"max_num_batched_tokens": 65536},
         cure={"max_num_batched_tokens": 256},
-        proof="the 99th percentile of itl_s; tokens_per_step_max",
+        proof="step_tokens_peak is that of whole prompts; the 99th percentile of itl_s",
         needs="long prompts that arrive while others generate",
     ),
 )

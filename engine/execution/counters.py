@@ -32,6 +32,7 @@ class Counters:
         prefix_hit_tokens: prompt tokens whose KV was found in the pool.
         prefill_tokens: tokens fed by prompts.
         decode_tokens: tokens fed by requests that already generated.
+        step_tokens_peak: tokens fed by a single step at most.
         sampled_tokens: tokens drawn by the target model.
         drafted: tokens proposed by speculation.
         accepted: proposed tokens that were kept.
@@ -64,6 +65,7 @@ class Counters:
     prefix_hit_tokens: int = 0
     prefill_tokens: int = 0
     decode_tokens: int = 0
+    step_tokens_peak: int = 0
     sampled_tokens: int = 0
     drafted: int = 0
     accepted: int = 0

@@ -149,7 +149,9 @@ class Runner:
                 num_prompt_tokens += min(left, item.num_tokens)
         self._counters.steps += 1
         self._counters.prefill_tokens += num_prompt_tokens
-        self._counters.decode_tokens += plan.num_tokens - num_prompt_tokens
+        num_tokens = plan.num_tokens
+        self._counters.decode_tokens += num_tokens - num_prompt_tokens
+        self._counters.step_tokens_peak = max(self._counters.step_tokens_peak, num_tokens)
 
 
 def pieces(scheduled: Sequence[ScheduledRequest], size: int | None) -> list[Sequence[ScheduledRequest]]:
