@@ -41,7 +41,7 @@ HEADER_KEYS = frozenset(
 
 
 class TraceStream:
-    """One pass over a trace.
+    """One pass over a trace, out of chunks of its text; `slice_bytes` are decoded at a time.
 
     Attributes:
         header: values of `HEADER_KEYS` that the trace has, complete once all events were taken.
@@ -51,13 +51,14 @@ class TraceStream:
         is_cut: the trace ends before its closing bracket.
     """
 
-    def __init__(self, chunks: Iterator[bytes]) -> None:
+    def __init__(self, chunks: Iterator[bytes], slice_bytes: int = _SLICE_BYTES) -> None:
         self.header: dict[str, Any] = {}
         self.has_events = False
         self.is_bare = False
         self.skipped_count = 0
         self.is_cut = False
         self._chunks = chunks
+        self._slice_bytes = slice_bytes
         self._data = b""
         self._at = 0
 
@@ -121,8 +122,8 @@ class TraceStream:
     def _events(self) -> Iterator[list[TraceEvent]]:
         self.has_events = True
         while True:
-            self._need(_SLICE_BYTES)
-            events = self._guessed_slice() if len(self._data) - self._at >= _SLICE_BYTES else None
+            self._need(self._slice_bytes)
+            events = self._guessed_slice() if len(self._data) - self._at >= self._slice_bytes else None
             if events is not None:
                 yield events
                 continue
@@ -133,7 +134,7 @@ class TraceStream:
             if elements.is_closed:
                 return
             grown = len(self._data) - self._at
-            if not elements.spans and (grown > _MOST_VALUE_BYTES or not self._more(max(grown, _SLICE_BYTES))):
+            if not elements.spans and (grown > _MOST_VALUE_BYTES or not self._more(max(grown, self._slice_bytes))):
                 self.is_cut = True
                 return
 
