@@ -1,7 +1,7 @@
 """The engine and its peers on one GPU, on the same random-weight Llama, in one run. Needs a GPU.
 
 Usage: python -m tests.benchmarks.gpu_race --size 0.85B --folder /tmp/model --who engine --out FILE
-`--who` is engine or transformers; run both in turn on one machine. Workloads, all greedy and without an end of sequence:
+`--who` is engine or transformers; run both in turn on one machine. Workloads, all greedy, without an end of sequence:
 
     batch 1      one prompt of 128 tokens, 256 tokens of answer; the rate of the decode steps alone
     static 64    64 prompts of 128 tokens, 128 tokens of answer each, one static batch
@@ -159,9 +159,7 @@ class Engine:
         return LLM(str(self._folder), max_model_len=MAX_LEN, prefix_caching=False, **self._options, **options)
 
     def _generate(self, llm: Any, batch: Prompts, length: int) -> list[Any]:
-        from engine import SamplingParams
-
-        answers = llm.generate(batch, SamplingParams(temperature=0, max_new_tokens=length, ignore_eos=True))
+        answers: list[Any] = llm.generate(batch, _greedy(length))
         assert all(len(answer.token_ids) == length for answer in answers)
         return answers
 
@@ -185,8 +183,8 @@ class Transformers:
     """`generate` and `generate_batch` of transformers."""
 
     def __init__(self, folder: Path) -> None:
-        self._model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, attn_implementation="sdpa")
-        self._model = self._model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
+        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, attn_implementation="sdpa")
+        self._model = model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
 
     def _generate(self, batch: Prompts, length: int) -> Any:
         longest = max(map(len, batch))
@@ -207,7 +205,9 @@ class Transformers:
 
     def continuous(self, batch: Prompts, length: int) -> dict[str, Any]:
         """Whole jobs of continuous batching."""
-        config = GenerationConfig(max_new_tokens=length, do_sample=False, eos_token_id=-1, pad_token_id=0)
+        config = GenerationConfig(  # type: ignore[no-untyped-call]
+            max_new_tokens=length, do_sample=False, eos_token_id=-1, pad_token_id=0
+        )
 
         def run() -> None:
             answers = self._model.generate_batch(batch, generation_config=config, progress_bar=False)
