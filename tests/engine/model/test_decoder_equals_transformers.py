@@ -118,3 +118,17 @@ def test_sharded_checkpoint_gives_the_same_logits(tmp_path: Path) -> None:
     prompts = draw_prompts(LENGTHS, 160)
     for one, many in zip(logits_of(whole, prompts, WHOLE), logits_of(sharded, prompts, WHOLE), strict=True):
         assert torch.equal(one, many)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("family", CONFIGS)
+def test_half_precision_is_as_close_to_fp32_as_that_of_transformers(family: str, dtype: Any, tmp_path: Path) -> None:
+    model = make_model(family)
+    decoder = load_decoder(save_model(model, tmp_path), LoadOptions(dtype=dtype))
+    prompts = draw_prompts(LENGTHS, model.config.vocab_size)
+    ours = torch.cat(logits_of(decoder, prompts, WHOLE)).float()
+    with torch.inference_mode():
+        exact = torch.cat([model(prompt[None]).logits[0] for prompt in prompts])
+        half = model.to(dtype)
+        theirs = torch.cat([half(prompt[None]).logits[0] for prompt in prompts]).float()
+    assert (ours - exact).norm() < 1.3 * (theirs - exact).norm()
