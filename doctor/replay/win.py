@@ -46,6 +46,14 @@ class Win:
         return 1.0 - 1.0 / self.speedup_expected
 
 
+@dataclass(frozen=True)
+class _Timeline:
+    """A run, and how long it is without a cure."""
+
+    run: Run
+    length_ns: float
+
+
 class Replay:
     """Replays one window of a case with cures applied. Reads the case once; holds the run as arrays."""
 
@@ -62,8 +70,12 @@ class Replay:
         self._plan = plan(self._recorded)
         self._places = Places.of(self._recorded)
         self._busy_ns = _busy(self._recorded)
-        self._corrected = correct(self._recorded, self._plan, recording.names, unprofiled_seconds)
-        self.quality = judge(self._recorded, self._plan, self._corrected)
+        corrected = correct(self._recorded, self._plan, recording.names, unprofiled_seconds)
+        self._timelines = tuple(
+            _Timeline(run, replay(run, self._plan).makespan_ns)
+            for run in (self._recorded, corrected.quick, corrected.slow)
+        )
+        self.quality = judge(self._recorded, self._plan, corrected)
 
     def win(self, cure: Cure, on_top_of: Sequence[Cure] = ()) -> Win:
         """What `cure` wins once the cures `on_top_of` are in place.
@@ -73,18 +85,16 @@ class Replay:
         """
         before = [change for one in on_top_of for change in select(self._connection, one, self._places)]
         changes = [*before, *select(self._connection, cure, self._places)]
-        recorded, quick, slow = (
-            self._lengths(run, before, changes, cure)
-            for run in (self._recorded, self._corrected.quick, self._corrected.slow)
-        )
+        recorded, quick, slow = (self._lengths(timeline, before, changes, cure) for timeline in self._timelines)
         return _summarise(recorded, quick, slow, cure.spread)
 
     def _lengths(
-        self, run: Run, before: Sequence[Change], changes: Sequence[Change], cure: Cure
+        self, timeline: _Timeline, before: Sequence[Change], changes: Sequence[Change], cure: Cure
     ) -> tuple[float, float]:
         """Length of the window in ns without and with the cure."""
-        uncured, cured = apply(run, before), apply(run, changes)
-        base, length = self._length(uncured, before), self._length(cured, changes)
+        uncured, cured = apply(timeline.run, before), apply(timeline.run, changes)
+        base = self._length(uncured, before) if before else timeline.length_ns
+        length = self._length(cured, changes)
         least = self._least(uncured, cured, cure)
         return base, min(base, max(length, least))
 

@@ -97,6 +97,16 @@ def test_work_of_another_thread_is_tied_to_the_clock_of_the_main_one() -> None:
     assert run.ops.latency[tied] == 24_000
 
 
+def test_work_launched_before_the_window_stands_in_the_queue_when_it_opens() -> None:
+    calls = [LAUNCH, LAUNCH_ELSEWHERE, Call("cudaLaunchKernel", 10, 13), Call("cudaLaunchKernel", 60, 65)]
+    kernels = [Kernel(6, 40, 1), Kernel(50, 120, 2), Kernel(121, 140, 3), Kernel(141, 150, 4)]
+    run = build_run(read_recording(case_of(calls, kernels), 45_000, 10_000_000))
+    assert run.ops.op_id.tolist() == [1, 2, 3]
+    assert run.calls.call_id[run.ops.call].tolist() == [-1, -1, 3]  # -1: when the window opens
+    assert run.ops.is_queued.tolist() == [False, True, True]
+    assert not run.ops.is_tied.any()
+
+
 def test_work_behind_other_work_of_its_stream_waits_for_the_queue_not_for_its_launch() -> None:
     run = run_of([LAUNCH, LAUNCH_ELSEWHERE], [Kernel(6, 106, 1), Kernel(107, 120, 2)])
     assert run.ops.is_queued.tolist() == [False, True]
