@@ -86,7 +86,8 @@ def load_decoder(folder: Path, options: LoadOptions) -> Decoder:
     layers = options.layers or range(geometry.num_layers)
     offloaded = spread_evenly(layers, options.offloaded_share)
     builder = _Builder(checkpoint, geometry, options, Placement(options.device, dtype, options.weight_format))
-    with torch.inference_mode():
+    # Not inference mode: tensors made in it cannot be written to outside it, as weight offload does.
+    with torch.no_grad():
         positions = options.max_positions or geometry.max_position
         rotary = build_rotary_table(config, positions, dtype, options.device)
         built = {number: builder.layer(number, number in offloaded) for number in layers}

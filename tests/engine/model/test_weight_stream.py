@@ -53,6 +53,17 @@ def test_fp8_layers_can_be_offloaded_and_torchao_layers_cannot(tmp_path: Path) -
         load_decoder(folder, LoadOptions(weight_format=WeightFormat.INT8, offloaded_share=1.0))
 
 
+def test_offloaded_weights_can_be_copied_outside_inference_mode(tmp_path: Path) -> None:
+    folder = save_model(make_model("llama"), tmp_path)
+    decoder = load_decoder(folder, LoadOptions(offloaded_share=1.0))
+    assert decoder.weight_stream is not None
+    with torch.no_grad():
+        for layer in decoder.layers:
+            for hook in layer._forward_pre_hooks.values():
+                hook(layer, ())
+    assert decoder.weight_stream.num_copies == 2
+
+
 def test_offloaded_layers_are_spread_over_the_model() -> None:
     assert spread_evenly(range(8), 0.5) == (1, 3, 5, 7)
     assert spread_evenly(range(4, 8), 0.25) == (7,)
