@@ -13,6 +13,7 @@ from doctor.formats.nsys_report import wire
 MAX_EVENT_CHUNK_BYTES = 64 << 20
 MAX_STRINGS_BYTES = 1 << 30
 LZ4_MAX_RATIO = 255
+_LZ4_SLACK_BYTES = 16
 _HEAD_BYTES = 2 * wire.MAX_VARINT_BYTES
 
 
@@ -43,7 +44,8 @@ def chunk_place(file: BinaryIO, offset: int, limit: int, max_raw: int = MAX_EVEN
     except wire.WireError as error:
         raise ChunkError("the sizes of a block are cut") from error
     start = offset + position
-    if packed > limit - start or raw > max_raw or raw > packed * LZ4_MAX_RATIO:
+    most_packed = raw + raw // LZ4_MAX_RATIO + _LZ4_SLACK_BYTES
+    if packed > min(limit - start, most_packed) or raw > min(max_raw, packed * LZ4_MAX_RATIO):
         raise ChunkError("a block has sizes that cannot be right")
     return ChunkPlace(start, start + packed, raw)
 

@@ -13,7 +13,7 @@ from doctor.formats.nsys_report.chunks import ChunkError, chunk_places, read_chu
 from doctor.formats.nsys_report.container import Container, read_container, read_section
 from doctor.formats.nsys_report.decoder import EventDecoder, TableRows
 from doctor.formats.nsys_report.session import Session, read_session
-from doctor.formats.nsys_report.stream import StreamLayout, read_layout
+from doctor.formats.nsys_report.stream import DeclaredCounts, StreamLayout, read_layout
 from doctor.formats.nsys_report.strings import read_strings
 from doctor.formats.nsys_report.target import Row, TargetTables, read_target, read_thread_names
 from doctor.formats.nsys_report.wire import WireError
@@ -87,7 +87,10 @@ class NsysReport:
             self.lose(f"{num_damaged} damaged blocks of events were left out")
 
     def _check_counts(self, decoder: EventDecoder) -> None:
-        counts, declared = decoder.counts, self.layout.declared()
+        counts, declared = decoder.counts, self.layout.declared
+        if declared is None:
+            self.lose("the declared counts are damaged: nothing tells whether all events are here")
+            declared = DeclaredCounts(None, None, None, None)
         if declared.events is not None and declared.events != counts.events:
             self.lose(f"the report declares {declared.events} events and holds {counts.events}")
         if declared.generic_events is not None and declared.generic_events != counts.generic:
@@ -136,23 +139,25 @@ def open_report(path: Path) -> NsysReport:
         }
         try:
             layout = read_layout(file, section, small.get(parts.SAMPLING_DATA_OFFSETS))
-            session = read_session(
-                layout.header, container.build_id, small.get(parts.UI_DATA), small.get(parts.TIME_CONVERSION)
-            )
         except WireError as error:
             raise DamagedEvidenceError(
                 f"{path} is cut or damaged before its first event: nothing in it can be read"
             ) from error
+        session = read_session(
+            layout.header, container.build_id, small.get(parts.UI_DATA), small.get(parts.TIME_CONVERSION)
+        )
         report = NsysReport(path, container, layout, session, [], (), TargetTables())
         if not container.is_complete:
             report.lose("the report has no directory at its end: the recording or the copy was cut short")
+        if not session.is_whole:
+            report.lose("the header is damaged: capture window and clocks are not known")
         _read_strings(file, report)
     _read_tail(report)
     return report
 
 
 def _read_strings(file: BinaryIO, report: NsysReport) -> None:
-    declared = report.layout.declared().strings
+    declared = report.layout.declared
     if report.layout.strings is None:
         report.lose("the table of names is lost: kernels, calls and ranges have no names")
         return
@@ -161,8 +166,8 @@ def _read_strings(file: BinaryIO, report: NsysReport) -> None:
     except (ChunkError, WireError):
         report.lose("the table of names is damaged: kernels, calls and ranges have no names")
         return
-    if declared is not None and declared != len(report.strings):
-        report.lose(f"the report declares {declared} names and holds {len(report.strings)}")
+    if declared and declared.strings is not None and declared.strings != len(report.strings):
+        report.lose(f"the report declares {declared.strings} names and holds {len(report.strings)}")
 
 
 def _read_tail(report: NsysReport) -> None:
@@ -177,6 +182,6 @@ def _read_tail(report: NsysReport) -> None:
     except WireError:
         report.lose("thread names or devices are damaged")
         return
-    declared = report.layout.declared().thread_names
+    declared = report.layout.declared.thread_names if report.layout.declared else None
     if tail and declared is not None and declared != len(report.thread_names):
         report.lose(f"the report declares {declared} thread names and holds {len(report.thread_names)}")

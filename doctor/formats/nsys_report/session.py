@@ -24,6 +24,7 @@ class Session:
         start_times: the start on other clocks.
         vm_id: serialised id of the machine.
         graph_trace_level: how CUDA graphs were recorded, `graph` or `node`; None where the report does not say.
+        is_whole: false where the header is damaged.
     """
 
     version: tuple[int, int, int] | None
@@ -33,17 +34,18 @@ class Session:
     start_times: StartTimes
     vm_id: int | None
     graph_trace_level: str | None
+    is_whole: bool = True
 
 
 def read_session(header: bytes, build_id: str, ui_data: bytes | None, time_conversion: bytes | None) -> Session:
-    """Read the parts of the header that say when and with what was recorded.
-
-    Raises:
-        WireError: the header is damaged.
-    """
-    message = Message(header)
+    """Read the parts of the header that say when and with what was recorded."""
     version_text = _version_text(build_id, ui_data)
-    machines = message.messages(1)
+    try:
+        message = Message(header)
+        machines = message.messages(1)
+        graph_trace_level = _graph_trace_level(message)
+    except WireError:
+        return Session(parse_version(version_text), version_text, None, None, StartTimes(), None, None, is_whole=False)
     return Session(
         version=parse_version(version_text),
         version_text=version_text,
@@ -51,7 +53,7 @@ def read_session(header: bytes, build_id: str, ui_data: bytes | None, time_conve
         stop_ns=message.integer(18),
         start_times=read_start_times(message, time_conversion),
         vm_id=machines[0].integer(3) if machines else None,
-        graph_trace_level=_graph_trace_level(message),
+        graph_trace_level=graph_trace_level,
     )
 
 

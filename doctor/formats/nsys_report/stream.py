@@ -6,6 +6,7 @@ blocks: the one that reads as a table of texts, with the declared number of them
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -24,7 +25,7 @@ from doctor.formats.nsys_report.strings import read_strings
 from doctor.formats.nsys_report.wire import Message, WireError
 
 MAX_HEADER_BYTES = 64 << 20
-_LAST_BLOCKS = 4
+_LAST_BLOCKS = 8
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class StreamLayout:
         section: the section as the directory has it.
         header: first message: system properties, options, capture window. Holds private things.
         info: second message: declared counts, schemas of generic events.
+        declared: the counts in it; None where the message is damaged.
         blocks_start: first block of events.
         blocks_end: where the events end; the string table where `strings` is known.
         strings: block of the string table, None where it is lost.
@@ -55,16 +57,12 @@ class StreamLayout:
     section: Section
     header: bytes
     info: bytes
+    declared: DeclaredCounts | None
     blocks_start: int
     blocks_end: int
     strings: ChunkPlace | None
     tail: tuple[bytes, ...]
     payload_schemas: int | None
-
-    def declared(self) -> DeclaredCounts:
-        """Counts that the report declares."""
-        info = Message(self.info)
-        return DeclaredCounts(info.integer(1), info.integer(3), info.integer(5), info.integer(15))
 
 
 def read_layout(file: BinaryIO, section: Section, offsets: bytes | None) -> StreamLayout:
@@ -85,6 +83,7 @@ def read_layout(file: BinaryIO, section: Section, offsets: bytes | None) -> Stre
     base = section.offset + len(STREAM_MARK)
     header, position = read_sized(file, base, end)
     info, blocks_start = read_sized(file, position, end)
+    declared = _read_counts(info)
     strings_at, schemas_at = _string_offsets(offsets, base, end)
     strings = None
     if strings_at is not None:
@@ -93,10 +92,18 @@ def read_layout(file: BinaryIO, section: Section, offsets: bytes | None) -> Stre
         except ChunkError:
             strings_at = None
     if strings is None:
-        found = _find_strings(file, blocks_start, end, Message(info).integer(3))
+        found = _find_strings(file, blocks_start, end, declared.strings if declared else None)
         strings_at, strings = found if found is not None else (end, None)
     tail = () if strings is None else tuple(_read_tail(file, strings.end, schemas_at or end))
-    return StreamLayout(section, header, info, blocks_start, strings_at or end, strings, tail, schemas_at)
+    return StreamLayout(section, header, info, declared, blocks_start, strings_at or end, strings, tail, schemas_at)
+
+
+def _read_counts(info: bytes) -> DeclaredCounts | None:
+    try:
+        message = Message(info)
+    except WireError:
+        return None
+    return DeclaredCounts(*map(message.integer, (1, 3, 5, 15)))
 
 
 def read_sized(file: BinaryIO, offset: int, end: int) -> tuple[bytes, int]:
@@ -126,17 +133,18 @@ def _string_offsets(offsets: bytes | None, base: int, end: int) -> tuple[int | N
 
 
 def _find_strings(file: BinaryIO, start: int, end: int, declared: int | None) -> tuple[int, ChunkPlace] | None:
-    last: list[tuple[int, ChunkPlace]] = []
+    last: deque[tuple[int, ChunkPlace]] = deque(maxlen=_LAST_BLOCKS)
+    before = start
     for place in _possible_places(file, start, end):
-        before = last[-1][1].end if last else start
-        last = [*last[1 - _LAST_BLOCKS :], (before, place)] if len(last) >= _LAST_BLOCKS else [*last, (before, place)]
-    for before, place in reversed(last):
+        last.append((before, place))
+        before = place.end
+    for offset, place in reversed(last):
         try:
             strings = read_strings(read_chunk(file, place))
         except (ChunkError, WireError):
             continue
         if strings.strings and (declared is None or len(strings.strings) == declared):
-            return before, place
+            return offset, place
     return None
 
 
