@@ -1,7 +1,8 @@
 """INT8 and INT4 weights with activations left alone, by torchao.
 
-INT8: one factor per output channel, any device and dtype. INT4: one factor per group of 32 to 128 inputs, bf16 only; on
-CUDA in torchao's tiled layout, on the CPU in its opaque layout, which torchao 0.18 still calls a prototype.
+INT8: one factor per output channel, any device and dtype. INT4: one factor and zero per group of 32 inputs (5 bits per
+weight in all), bf16 only; on CUDA in torchao's tiled layout, on the CPU in its opaque layout, which torchao 0.18 still
+calls a prototype.
 """
 
 import logging
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from engine.errors import ConfigError
 from engine.model.weight_format import WeightFormat
 
-_GROUPS = (128, 64, 32)
+_GROUP = 32
 
 
 def quantise_weight_only(weight_OI: Tensor, bias_O: Tensor | None, weight_format: WeightFormat) -> nn.Module:
@@ -66,22 +67,21 @@ def _int8() -> Any:
 
 
 def _int4(weight_OI: Tensor) -> Any:
-    group = next((size for size in _GROUPS if weight_OI.shape[1] % size == 0), None)
-    if group is None:
-        raise ConfigError(f"INT4 weights need a width that is a multiple of {_GROUPS[-1]}, not {weight_OI.shape[1]}")
+    if weight_OI.shape[1] % _GROUP:
+        raise ConfigError(f"INT4 weights need a width that is a multiple of {_GROUP}, not {weight_OI.shape[1]}")
     if weight_OI.dtype != torch.bfloat16:
         raise ConfigError(f"INT4 weights need dtype bfloat16, not {weight_OI.dtype}")
     if weight_OI.is_cuda:
-        return _int4_on_cuda(group)
+        return _int4_on_cuda()
     from torchao.prototype.quantization.int4 import PrototypeInt4WeightOnlyConfig  # noqa: PLC0415 (optional)
     from torchao.quantization.quantize_.workflows import Int4ChooseQParamsAlgorithm  # noqa: PLC0415 (optional)
 
     return PrototypeInt4WeightOnlyConfig(
-        group_size=group, int4_choose_qparams_algorithm=Int4ChooseQParamsAlgorithm.HQQ, set_inductor_config=False
+        group_size=_GROUP, int4_choose_qparams_algorithm=Int4ChooseQParamsAlgorithm.HQQ, set_inductor_config=False
     )
 
 
-def _int4_on_cuda(group: int) -> Any:
+def _int4_on_cuda() -> Any:
     from torchao.quantization import Int4WeightOnlyConfig  # noqa: PLC0415 (optional, slow to import)
     from torchao.quantization.quantize_.workflows import (  # noqa: PLC0415 (optional)
         Int4ChooseQParamsAlgorithm,
@@ -89,7 +89,7 @@ def _int4_on_cuda(group: int) -> Any:
     )
 
     return Int4WeightOnlyConfig(
-        group_size=group,
+        group_size=_GROUP,
         int4_packing_format=Int4PackingFormat.TILE_PACKED_TO_4D,
         int4_choose_qparams_algorithm=Int4ChooseQParamsAlgorithm.HQQ,
         set_inductor_config=False,
