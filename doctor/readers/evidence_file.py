@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import stat
 import tempfile
@@ -25,6 +26,8 @@ _CHUNK_BYTES = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _MAGIC_BYTES = 4
+_ZSTD_STEP_BYTES = 2048
+_SALVAGE_BYTES = 512
 
 
 @dataclass(frozen=True)
@@ -131,37 +134,46 @@ class EvidenceFile:
 
     def _gunzip(self, packed: BinaryIO) -> Iterator[bytes]:
         member = zlib.decompressobj(wbits=31)
-        pending = b""
-        while True:
-            pending = pending or packed.read(_CHUNK_BYTES)
-            if not pending:
-                break
+        pending = packed.read(_CHUNK_BYTES)
+        while pending:
+            before = member.copy()
             try:
                 plain = member.decompress(pending, _CHUNK_BYTES)
             except zlib.error:
                 self.cut_short = "its gzip data is damaged"
+                yield from _up_to_the_damage(before, pending)
                 return
-            pending = member.unconsumed_tail
             if plain:
                 yield plain
             if member.eof:
                 pending = member.unused_data or packed.read(_CHUNK_BYTES)
-                if not pending.startswith(_GZIP_MAGIC):  # the end, or padding that gzip itself ignores too
+                if not pending or not pending.startswith(
+                    _GZIP_MAGIC[: len(pending)]
+                ):  # padding, which gzip itself ignores too
                     return
                 member = zlib.decompressobj(wbits=31)
-        tail = member.flush()
-        if tail:
-            yield tail
-        self.cut_short = "its gzip data ends too early"
+            else:
+                pending = member.unconsumed_tail or packed.read(_CHUNK_BYTES)
+        if not member.eof:
+            yield member.flush()
+            self.cut_short = "its gzip data ends too early"
 
     def _unzstd(self, packed: BinaryIO) -> Iterator[bytes]:
-        decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 31)
+        """Unpack in small steps: one step of a bomb stays below 100 MiB, and one step is all that damage costs."""
+        frames = zstandard.ZstdDecompressor(max_window_size=1 << 31)
+        frame = frames.decompressobj()
+        pending = packed.read(_ZSTD_STEP_BYTES)
         try:
-            with decompressor.stream_reader(packed, read_across_frames=True, closefd=False) as reader:
-                while chunk := reader.read(_CHUNK_BYTES):
-                    yield chunk
+            while pending:
+                yield frame.decompress(pending)
+                pending = packed.read(_ZSTD_STEP_BYTES) if not frame.eof else frame.unused_data
+                if frame.eof and (pending or (pending := packed.read(_ZSTD_STEP_BYTES))):
+                    frame = frames.decompressobj()
         except zstandard.ZstdError:
-            self.cut_short = "its zstd data is damaged or ends too early"
+            self.cut_short = "its zstd data is damaged"
+            return
+        if not frame.eof:
+            self.cut_short = "its zstd data ends too early"
 
 
 def open_evidence(path: Path) -> EvidenceFile:
@@ -194,6 +206,14 @@ def _compression(magic: bytes) -> Compression:
     if magic.startswith(_GZIP_MAGIC):
         return "gzip"
     return "zstd" if magic == _ZSTD_MAGIC else "none"
+
+
+def _up_to_the_damage(member: zlib._Decompress, packed: bytes) -> Iterator[bytes]:
+    """What a piece holds before its damage, or before a checksum that does not fit."""
+    with contextlib.suppress(zlib.error):
+        while packed:
+            yield member.decompress(packed, _SALVAGE_BYTES)
+            packed = member.unconsumed_tail
 
 
 def _plain(handle: BinaryIO) -> Iterator[bytes]:

@@ -20,8 +20,7 @@ from doctor.readers.foreign_files import what_it_is
 from doctor.readers.protocol import Progress, Reader, no_progress
 from doctor.readers.sqlite_header import MAGIC as SQLITE_MAGIC
 
-NATIVE = "native"
-NSYS = "nsys"
+NATIVE, NSYS = "native", "nsys"
 
 
 @dataclass(frozen=True)
@@ -83,17 +82,18 @@ def read(path: Path, reader: str = NATIVE, progress: Progress = no_progress) -> 
 
     Raises:
         EvidenceError: the evidence is unusable; the message says why and what to do.
+        ToolMissingError: `nsys` is wanted and not installed.
     """
     known, found = _find(path)
     if not known.needs_random_access:
         yield from found.read(path, progress)
         return
-    with open_evidence(path).unpacked() as plain:
+    file = open_evidence(path)
+    through_nsys = reader == NSYS and known.module == "nsys_report"
+    with file.unpacked() as plain:
         try:
-            if reader == NSYS and known.module == "nsys_report":
-                yield from _through_nsys(plain, progress)
-            else:
-                yield from found.read(plain, progress)
+            for part in _through_nsys(plain, progress) if through_nsys else found.read(plain, progress):
+                yield _with_fault(part, file.cut_short) if isinstance(part, SourceFacts) else part
         except EvidenceError as error:  # the user never saw the copy's name
             raise type(error)(error.message.replace(str(plain), str(path))) from error
 
