@@ -2,8 +2,8 @@
 
 `python -m tests.benchmarks.quantised_perplexity [DEVICE]` prints one JSON object. The text is Python's own manual, as
 it lies in `pydoc_data.topics` of the standard library: English with code, the same wherever this Python version is.
-The model came from four-bit numbers in groups of 32, so that INT4 with the same groups loses next to nothing on it: read
-that row as a check of the code, not as what four bits cost a model that was trained in sixteen.
+The model came from four-bit numbers in groups of 32, so that INT4 with the same groups loses next to nothing on it:
+read that row as a check of the code, not as what four bits cost a model that was trained in sixteen.
 """
 
 import json
