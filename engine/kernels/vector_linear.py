@@ -37,19 +37,7 @@ class VectorTile:
 
 
 @jit
-def _load_weights(
-    row_ptr: tl.tensor, mask: tl.tensor, up_offset: tl.constexpr, GATES: tl.constexpr
-) -> tuple[tl.tensor, tl.tensor]:
-    """A tile of weights, and the tile of the up projection that belongs to it."""
-    weight = tl.load(row_ptr, mask=mask, other=0.0)
-    up = weight
-    if GATES:
-        up = tl.load(row_ptr + up_offset, mask=mask, other=0.0)
-    return weight, up
-
-
-@jit
-def _vector_linear_kernel(
+def _vector_linear_kernel(  # noqa: C901 - cut into functions it needs more registers and spills
     x_ptr: tl.tensor,
     weight_ptr: tl.tensor,
     norm_ptr: tl.tensor,
@@ -69,7 +57,10 @@ def _vector_linear_kernel(
     column = tl.arange(0, BLOCK_IN)
     row_inside = (out_row < OUT)[:, None]
     row_ptr = weight_ptr + out_row.to(tl.int64)[:, None] * IN + column[None, :]
-    weight, up = _load_weights(row_ptr, row_inside & (column < IN)[None, :], OUT * IN, GATES)
+    inside = row_inside & (column < IN)[None, :]
+    weight = tl.load(row_ptr, mask=inside, other=0.0)
+    if GATES:
+        up = tl.load(row_ptr + OUT * IN, mask=inside, other=0.0)
     wait_for_previous_kernel(OVERLAP)
     start_next_kernel(OVERLAP)
     acc = tl.zeros((BLOCK_OUT, BLOCK_IN), tl.float32)
@@ -81,19 +72,26 @@ def _vector_linear_kernel(
         if NORMS:
             square += x * x
             x = x * tl.load(norm_ptr + here, mask=here < IN, other=0.0).to(tl.float32)
-        current, current_up = weight, up
+        current = weight
+        if GATES:
+            current_up = up
         if first + BLOCK_IN < IN:
-            mask = row_inside & (here + BLOCK_IN < IN)[None, :]
-            weight, up = _load_weights(row_ptr + (first + BLOCK_IN), mask, OUT * IN, GATES)
+            inside = row_inside & (here + BLOCK_IN < IN)[None, :]
+            weight = tl.load(row_ptr + (first + BLOCK_IN), mask=inside, other=0.0)
+            if GATES:
+                up = tl.load(row_ptr + (OUT * IN + first + BLOCK_IN), mask=inside, other=0.0)
         acc += current.to(tl.float32) * x[None, :]
         if GATES:
             acc_up += current_up.to(tl.float32) * x[None, :]
-    factor = 1.0
+    y = tl.sum(acc, axis=1)
     if NORMS:
         factor = tl.rsqrt(tl.sum(square, axis=0) / IN + eps)
-    y = tl.sum(acc, axis=1) * factor
+        y = y * factor
     if GATES:
-        y = y / (1.0 + tl.exp(-y)) * (tl.sum(acc_up, axis=1) * factor)
+        y_up = tl.sum(acc_up, axis=1)
+        if NORMS:
+            y_up = y_up * factor
+        y = y / (1.0 + tl.exp(-y)) * y_up
     if ADDS_RESIDUAL:
         y += tl.load(residual_ptr + out_row, mask=out_row < OUT, other=0.0).to(tl.float32)
     tl.store(out_ptr + out_row, y.to(out_ptr.dtype.element_ty), mask=out_row < OUT)
