@@ -27,7 +27,7 @@ _KEYS = (
 _INTERESTING = re.compile(
     rb'(?s:(?P<private>"(?i:' + _KEYS + rb')"\s*:\s*)'
     rb'|(?P<process>"process_name"[^{}]{0,400}?\{\s*"name"\s*:\s*)'
-    rb'|(?P<path>"[^"\\/]*[\\/](?:[^"\\]|\\.)*"))'
+    rb'|(?P<path>"[^"\\/]*(?:/|\\.)(?:[^"\\]|\\.)*"))'
 )
 """Starts only at the first character of a text: none of the alternatives runs over the quote that ends one."""
 _WHOLE_TEXT = re.compile(rb"(?s:" + _TEXT + rb")")

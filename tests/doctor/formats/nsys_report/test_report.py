@@ -208,7 +208,7 @@ def test_a_report_cut_anywhere_gives_a_beginning_of_its_rows_or_one_line(tmp_pat
     for size in sorted(sizes):
         (tmp_path / "cut").write_bytes(raw[:size])
         if size < layout.blocks_start:
-            with pytest.raises(EvidenceError, match="^[^\n]+$"):
+            with pytest.raises(EvidenceError, match=r"^[^\n]+$"):
                 open_report(tmp_path / "cut")
             continue
         cut, left = read(tmp_path / "cut")

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from doctor.cli.main import main
+from tests.support.native_reports import HEALTHY, report
+
+
+def test_convert_writes_a_file_and_says_so_on_standard_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", str(report(HEALTHY)), "-o", str(tmp_path / "out.sqlite")]) == 0
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "rows in" in err
+    assert (tmp_path / "out.sqlite").read_bytes().startswith(b"SQLite format 3")
+
+
+def test_an_incomplete_report_converts_with_a_note_and_fails_only_when_strict(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "cut.nsys-rep").write_bytes(report(HEALTHY).read_bytes()[:-4])
+    arguments = ["convert", str(tmp_path / "cut.nsys-rep"), "-o"]
+    assert main([*arguments, str(tmp_path / "one.sqlite")]) == 0
+    assert main([*arguments, str(tmp_path / "two.sqlite"), "--strict"]) == 3
+    assert "cut short" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["convert", "redact"])
+@pytest.mark.parametrize("name", ["missing.nsys-rep", "text.nsys-rep", "folder"])
+def test_unusable_input_is_one_line_and_exit_code_2(
+    command: str, name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "text.nsys-rep").write_text("hello")
+    (tmp_path / "folder").mkdir()
+    assert main([command, str(tmp_path / name), "-o", str(tmp_path / "out.sqlite")]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1
+    assert not (tmp_path / "out.sqlite").exists()
+
+
+def test_redact_says_what_the_copy_is(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["redact", str(report(HEALTHY)), "-o", str(tmp_path / "copy.nsys-rep")]) == 0
+    assert "nsys-report" in capfd.readouterr().err
+    assert main(["convert", str(tmp_path / "copy.nsys-rep"), "-o", str(tmp_path / "out.parquet")]) == 0
