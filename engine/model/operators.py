@@ -46,8 +46,12 @@ def rotate(x_THD: Tensor, cos_TD: Tensor, sin_TD: Tensor) -> Tensor:
 
     Source: RoFormer, Su et al. 2021; layout of GPT-NeoX.
     """
-    swapped = torch.cat(x_THD.chunk(2, dim=-1)[::-1], dim=-1)
-    return x_THD * cos_TD[:, None] + swapped * sin_TD[:, None]
+    half = x_THD.shape[-1] // 2
+    sin_T1D = sin_TD[:, None]
+    out_THD = x_THD * cos_TD[:, None]
+    out_THD[..., :half].addcmul_(x_THD[..., half:], sin_T1D[..., :half])
+    out_THD[..., half:].addcmul_(x_THD[..., :half], sin_T1D[..., half:])
+    return out_THD
 
 
 def quantise_rows(x_TI: Tensor) -> tuple[Tensor, Tensor]:

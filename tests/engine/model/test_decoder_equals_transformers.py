@@ -129,6 +129,8 @@ def test_half_precision_is_as_close_to_fp32_as_that_of_transformers(family: str,
     ours = torch.cat(logits_of(decoder, prompts, WHOLE)).float()
     with torch.inference_mode():
         exact = torch.cat([model(prompt[None]).logits[0] for prompt in prompts])
-        half = model.to(dtype)
-        theirs = torch.cat([half(prompt[None]).logits[0] for prompt in prompts]).float()
-    assert (ours - exact).norm() < 1.3 * (theirs - exact).norm()
+        model.to(dtype)
+        theirs = torch.cat([model(prompt[None]).logits[0] for prompt in prompts]).float()
+    # The median over tokens: where two experts score nearly the same, rounding sends a token elsewhere, here or there.
+    ours_error, theirs_error = ((half - exact).norm(dim=-1).median() for half in (ours, theirs))
+    assert ours_error < 1.3 * theirs_error
