@@ -41,7 +41,8 @@ class ColumnarTables:
             return
         count = 0
         try:
-            for batch in _stored_batches(self._files[table.name]):
+            wanted = {name.lower() for name in (*table.columns, *([] if only is None else [only.column]))}
+            for batch in _stored_batches(self._files[table.name], wanted):
                 rows = self._chosen(table, batch if only is None else _filtered(batch, only))
                 count += rows.num_rows
                 yield rows
@@ -75,10 +76,12 @@ def table_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and path.is_file())
 
 
-def _stored_batches(path: Path) -> Iterator[pa.RecordBatch]:
+def _stored_batches(path: Path, wanted: set[str]) -> Iterator[pa.RecordBatch]:
+    """The columns of a file whose lower-case names are wanted, others unread."""
     if path.suffix == ".parquet":
         with pq.ParquetFile(path) as file:
-            yield from file.iter_batches(batch_size=_BATCH_ROWS)
+            chosen = [name for name in file.schema_arrow.names if name.lower() in wanted]
+            yield from file.iter_batches(batch_size=_BATCH_ROWS, columns=chosen)
         return
     with pa.memory_map(str(path)) as source:
         try:

@@ -176,6 +176,7 @@ class _Reading:
     def _machine_rows(self) -> Iterator[TableBatch]:
         for table, rows in (
             ("device", machine.devices(self._stream.header)),
+            ("diagnostic", machine.diagnostics(self._stream.header)),
             ("process", self._names.process_rows(self._pids)),
             ("thread", self._names.thread_rows(self._pids)),
         ):

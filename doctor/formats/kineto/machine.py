@@ -11,7 +11,7 @@ import pyarrow as pa
 from doctor.formats.kineto.columns import trailing_number, whole_numbers
 from doctor.formats.kineto.events import TraceEvent
 from doctor.formats.kineto.times import nanoseconds
-from doctor.formats.private_paths import executable_name
+from doctor.formats.private_paths import executable_name, without_folders
 
 _EPOCH_FROM_NS = 10**18
 """Times beyond this are nanoseconds since the epoch (2001 and later); a machine's uptime stays far below."""
@@ -83,6 +83,22 @@ def devices(header: Mapping[str, Any]) -> pa.RecordBatch:
             "memory_bytes": whole_numbers([device.get("totalGlobalMem") for device in found]),
             "compute_major": whole_numbers([device.get("computeMajor") for device in found]),
             "compute_minor": whole_numbers([device.get("computeMinor") for device in found]),
+        }
+    )
+
+
+def diagnostics(header: Mapping[str, Any]) -> pa.RecordBatch:
+    """Rows of `diagnostic` out of the profiler's own warnings and errors; paths are cut to their last part."""
+    found = [
+        (severity, without_folders(line))
+        for key, severity in (("WARNING", "warning"), ("ERROR", "error"))
+        for line in (header[key] if isinstance(header.get(key), list) else ())
+        if isinstance(line, str)
+    ]
+    return pa.RecordBatch.from_pydict(
+        {
+            "severity": pa.array([severity for severity, _ in found], pa.string()),
+            "message": pa.array([line for _, line in found], pa.string()),
         }
     )
 

@@ -35,6 +35,8 @@ HEADER_KEYS = frozenset(
         "cupti_version",
         "hip_runtime_version",
         "roctracer_version",
+        "WARNING",
+        "ERROR",
     }
 )
 """Values beside the events that are read. Others name users, hosts and jobs, and are skipped unparsed."""

@@ -51,7 +51,8 @@ RANGE_KINDS: Mapping[int, str] = {59: "push_pop", 60: "start_end", 34: "mark"}
 NVTX_DOMAIN_CREATED = 75
 APIS: Mapping[int, str] = {0: "runtime", 1: "driver", 13: "driver", 26: "runtime"}
 NULL_STREAM_FLAG = 3
-NO_EVENT = 0xFFFFFFFF
+NO_ID = 0xFFFFFFFF
+"""Stands for no event and for no stream."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from doctor.formats.nsys_export.codes import NO_EVENT, Codes
+from doctor.formats.nsys_export.codes import NO_ID, Codes
 from doctor.formats.nsys_export.identifiers import process_ids
 from doctor.formats.nsys_export.names import StringTable, translate
 
@@ -72,14 +72,20 @@ def graph_launches(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def synchronisations(batch: pa.RecordBatch, codes: Codes) -> pa.RecordBatch:
-    """Rows of `device_sync` out of CUPTI_ACTIVITY_KIND_SYNCHRONIZATION.
+    """Rows of `device_sync` out of CUPTI_ACTIVITY_KIND_SYNCHRONIZATION; a wait for a whole context has no stream.
 
     Since schema 3.17 a capture made by an older version has 0 in syncType and its value in deprecatedSyncType.
-    Recorders up to 2025.3 also store a stream synchronisation under the number of a stream's wait for an event; only
-    the latter names an event.
+    Recorders up to 2025.3 store a stream synchronisation under the number of a stream's wait for an event, and those of
+    2024 a context synchronisation under 0. What the record names tells them apart: a wait for an event names the event,
+    a stream synchronisation a stream alone, a context synchronisation neither.
     """
     current, deprecated = batch.column("syncType"), batch.column("deprecatedSyncType")
-    kind = translate(pc.if_else(pc.fill_null(pc.not_equal(current, 0), False), current, deprecated), codes.sync_kinds)
-    names_no_event = pc.fill_null(pc.equal(batch.column("eventId"), NO_EVENT), False)
-    miscounted = pc.and_(names_no_event, pc.fill_null(pc.equal(kind, "stream_wait"), False))
-    return pa.RecordBatch.from_pydict({**_on_stream(batch), "sync_kind": pc.if_else(miscounted, "stream", kind)})
+    number = pc.if_else(pc.fill_null(pc.not_equal(current, 0), False), current, deprecated)
+    kind = translate(number, codes.sync_kinds)
+    names_no_event = pc.fill_null(pc.equal(batch.column("eventId"), NO_ID), False)
+    names_no_stream = pc.fill_null(pc.equal(batch.column("streamId"), NO_ID), False)
+    is_stream = pc.and_(names_no_event, pc.fill_null(pc.equal(kind, "stream_wait"), False))
+    is_context = pc.and_(pc.and_(names_no_event, names_no_stream), pc.fill_null(pc.equal(number, 0), False))
+    kind = pc.if_else(is_context, "context", pc.if_else(is_stream, "stream", kind))
+    stream = pc.if_else(names_no_stream, pa.scalar(None, pa.int64()), batch.column("streamId"))
+    return pa.RecordBatch.from_pydict({**_on_stream(batch), "stream_id": stream, "sync_kind": kind})

@@ -15,6 +15,7 @@ from tests.support.traces import shared_trace
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 SYNC = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
+NO_ID = 0xFFFFFFFF
 GLOBAL_PID = 281475345809408
 GLOBAL_TID = GLOBAL_PID + 22
 
@@ -101,27 +102,31 @@ def test_the_numbers_of_the_files_own_enumeration_win(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("current", "deprecated", "event", "kind"),
+    ("current", "deprecated", "event", "stream", "kind"),
     [
-        (0, 1, 5, "event"),
-        (0, 2, 5, "stream_wait"),
-        (0, 2, 0xFFFFFFFF, "stream"),
-        (2, None, 0xFFFFFFFF, "stream"),
-        (2, None, 5, "stream_wait"),
-        (3, None, 0xFFFFFFFF, "stream"),
-        (4, 1, 0xFFFFFFFF, "context"),
-        (0, 0, 0xFFFFFFFF, None),
-        (99, None, 0xFFFFFFFF, None),
+        (0, 1, 5, NO_ID, "event"),
+        (0, 2, 5, 7, "stream_wait"),
+        (0, 2, NO_ID, 7, "stream"),
+        (0, 0, NO_ID, NO_ID, "context"),
+        (0, 0, NO_ID, 7, None),
+        (2, None, NO_ID, 7, "stream"),
+        (2, None, 5, 7, "stream_wait"),
+        (3, None, NO_ID, 7, "stream"),
+        (4, 1, NO_ID, NO_ID, "context"),
+        (99, None, NO_ID, 7, None),
     ],
 )
 def test_synchronisation_kinds_of_old_and_new_recorders(
-    current: int, deprecated: int | None, event: int, kind: str | None, tmp_path: Path
+    current: int, deprecated: int | None, event: int, stream: int, kind: str | None, tmp_path: Path
 ) -> None:
     old = "NULL" if deprecated is None else str(deprecated)
     export = export_with(
-        tmp_path, f"UPDATE {SYNC} SET syncType = {current}, deprecatedSyncType = {old}, eventId = {event}"
+        tmp_path,
+        f"UPDATE {SYNC} SET syncType = {current}, deprecatedSyncType = {old}, eventId = {event}, streamId = {stream}",
     )
-    assert set(read_all(export).column("device_sync", "sync_kind")) == {kind}
+    reading = read_all(export)
+    assert set(reading.column("device_sync", "sync_kind")) == {kind}
+    assert set(reading.column("device_sync", "stream_id")) == {None if stream == NO_ID else stream}
 
 
 def test_an_old_export_without_the_columns_of_later_schemas_reads(tmp_path: Path) -> None:

@@ -230,6 +230,18 @@ def test_rank_and_world_size_come_from_the_distributed_info(tmp_path: Path) -> N
     assert (facts.rank, facts.world_size) == (3, 8)
 
 
+def test_warnings_of_the_profiler_are_diagnostics_without_folders(tmp_path: Path) -> None:
+    beside = {
+        "WARNING": ["WARNING:2024 /home/alice/CuptiActivity.cpp:9] buffers dropped", 7],
+        "ERROR": "none",
+        "INFO": [],
+    }
+    reading = read_all(write_trace(tmp_path / "t", kernel("k", 1), **beside))
+    assert rows(reading, "diagnostic", "severity", "message") == [
+        ("warning", "WARNING:2024 CuptiActivity.cpp:9] buffers dropped")
+    ]
+
+
 def test_the_profilers_own_time_belongs_to_no_process(tmp_path: Path) -> None:
     overhead = event("overhead", "Activity Buffer Request", pid=-1, tid=0)
     reading = read_all(write_trace(tmp_path / "t", overhead))
