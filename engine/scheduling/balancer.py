@@ -56,7 +56,7 @@ class Balancer:
     def __init__(self, num_replicas: int, config: BalancerConfig, lengths: LengthHistory | None = None) -> None:
         self.replicas = [Replica() for _ in range(num_replicas)]
         self._config = config
-        self._lengths = lengths or LengthHistory(percentile=50)
+        self._lengths = lengths or LengthHistory()
         self._assigned: dict[int, Assignment] = {}
 
     def assign(self, request: Request) -> int | None:

@@ -18,13 +18,17 @@ from engine.errors import OutOfBlocksError
 
 
 class BlockPool:
-    """Hands out block numbers 0 to `num_blocks - 1`, each holding the KV of `block_size` tokens."""
+    """Hands out block numbers 0 to `num_blocks - 1`, each holding the KV of `block_size` tokens.
+
+    `on_idle` is told of each kept block that loses its last owner, `on_evict` of each that is given away.
+    """
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.peak_used = 0
         self.on_evict: Callable[[int], None] | None = None
+        self.on_idle: Callable[[int], None] | None = None
         self._owners = [0] * num_blocks
         self._is_kept = [False] * num_blocks
         self._empty = list(range(num_blocks - 1, -1, -1))
@@ -119,5 +123,7 @@ class BlockPool:
     def _put_back(self, block_id: int) -> None:
         if self._is_kept[block_id]:
             self._kept[block_id] = None
+            if self.on_idle is not None:
+                self.on_idle(block_id)
         else:
             self._empty.append(block_id)

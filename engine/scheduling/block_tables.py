@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Iterable
 
 from engine.scheduling.block_pool import BlockPool
+from engine.scheduling.cold_blocks import ColdBlocks
 from engine.scheduling.prefix_cache import PrefixCache
 from engine.scheduling.request import Request
+from engine.scheduling.step import Step
 
 
 class BlockTables:
@@ -16,10 +18,13 @@ class BlockTables:
     `num_departures` counts the requests that have left the device.
     """
 
-    def __init__(self, device: BlockPool, host: BlockPool, prefix_cache: PrefixCache | None) -> None:
+    def __init__(
+        self, device: BlockPool, host: BlockPool, prefix_cache: PrefixCache | None, cold_blocks: ColdBlocks | None
+    ) -> None:
         self.device = device
         self.host = host
         self.prefix_cache = prefix_cache
+        self.cold_blocks = cold_blocks
         self.num_departures = 0
 
     def find_prefix(self, request: Request) -> list[int]:
@@ -28,14 +33,36 @@ class BlockTables:
             return []
         return self.prefix_cache.find(request)
 
-    def adopt_prefix(self, request: Request) -> None:
-        """Give a request without KV its share of the published blocks; their tokens count as computed."""
-        block_ids = self.find_prefix(request)
-        self.device.share(block_ids)
-        request.block_ids = block_ids
-        request.num_published = len(block_ids)
-        request.num_computed = len(block_ids) * self.device.block_size
+    def adopt_prefix(self, request: Request) -> tuple[tuple[int, int], ...]:
+        """Give a request without KV its share of the published blocks; their tokens count as computed.
+
+        Returns:
+            The (host, device) copies of those that are found on the host only. The host blocks are shared: whoever
+            makes the copies has to release them.
+        """
+        request.block_ids = self.find_prefix(request)
+        self.device.share(request.block_ids)
+        request.num_published = len(request.block_ids)
+        copies = self._adopt_from_host(request)
+        request.num_computed = len(request.block_ids) * self.device.block_size
         request.num_cached += request.num_computed
+        return copies
+
+    def _adopt_from_host(self, request: Request) -> tuple[tuple[int, int], ...]:
+        if self.cold_blocks is None:
+            return ()
+        host_block_ids = self.cold_blocks.find(request, len(request.block_ids))[: self.device.num_free]
+        self.host.share(host_block_ids)
+        block_ids = self.device.allocate(len(host_block_ids))
+        request.block_ids += block_ids
+        return tuple(zip(host_block_ids, block_ids, strict=True))
+
+    def forget_prefixes(self) -> None:
+        """Empty the prefix cache on both sides."""
+        if self.prefix_cache is not None:
+            self.prefix_cache.clear()
+        if self.cold_blocks is not None:
+            self.cold_blocks.clear()
 
     def grow(self, request: Request, num_tokens: int) -> bool:
         """Extend a table to hold `num_tokens` tokens; False, and no change, where blocks are lacking."""
@@ -90,13 +117,14 @@ class BlockTables:
         request.block_ids = self.device.allocate(len(request.host_block_ids))
         return tuple(zip(request.host_block_ids, request.block_ids, strict=True))
 
-    def check(self, requests: Iterable[Request]) -> None:
-        """Compare the owners of every block with the tables of all requests that hold any.
+    def check(self, requests: Iterable[Request], steps: Iterable[Step]) -> None:
+        """Compare the owners of every block with the tables of all requests, and the copies of all steps in flight.
 
         Raises:
             RuntimeError: they differ.
         """
         tables = [(request.block_ids, request.host_block_ids) for request in requests]
+        tables += [(step.cold_device_blocks, step.cold_host_blocks) for step in steps]
         for pool, name, side in ((self.device, "device", 0), (self.host, "host", 1)):
             listed = Counter(block_id for table in tables for block_id in table[side])
             for block_id in range(pool.num_blocks):

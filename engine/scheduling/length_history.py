@@ -19,7 +19,7 @@ class LengthHistory:
     Until `min_answers` have ended, the limit itself is the forecast.
     """
 
-    def __init__(self, percentile: int = 70, window: int = 500, min_answers: int = 20) -> None:
+    def __init__(self, percentile: int = 50, window: int = 500, min_answers: int = 20) -> None:
         self._percentile = percentile
         self._window = window
         self._min_answers = min_answers

@@ -42,7 +42,7 @@ class PrefixCache:
         namespace: str = "",
         digest: Callable[[bytes, Sequence[int]], bytes] = block_digest,
     ) -> None:
-        self._pool = pool
+        self.pool = pool
         self._root = namespace.encode()
         self._digest = digest
         self._published: dict[bytes, PublishedBlock] = {}
@@ -52,13 +52,19 @@ class PrefixCache:
     def __len__(self) -> int:
         return len(self._published)
 
-    def find(self, request: Request) -> list[int]:
-        """Blocks that already hold the start of a request, without taking them.
+    def __contains__(self, digest: bytes) -> bool:
+        return digest in self._published
+
+    def __getitem__(self, digest: bytes) -> PublishedBlock:
+        return self._published[digest]
+
+    def find(self, request: Request, first_block: int = 0) -> list[int]:
+        """Blocks that already hold a request from its `first_block` on, without taking them.
 
         The last known token is never covered: its logits are what the request is waiting for.
         """
         block_ids: list[int] = []
-        for index in range((request.num_known - 1) // self._pool.block_size):
+        for index in range(first_block, (request.num_known - 1) // self.pool.block_size):
             published = self._published.get(self._digest_at(request, index))
             if published is None or published.token_ids != self._tokens_at(request, index):
                 break
@@ -70,22 +76,27 @@ class PrefixCache:
 
         A prefix that is published already stays where it is: the request keeps its own copy to itself.
         """
-        for index in range(request.num_published, num_written // self._pool.block_size):
+        for index in range(request.num_published, num_written // self.pool.block_size):
             digest = self._digest_at(request, index)
             if digest not in self._published:
-                self._remember(digest, PublishedBlock(request.block_ids[index], self._tokens_at(request, index)))
+                self.remember(digest, PublishedBlock(request.block_ids[index], self._tokens_at(request, index)))
             request.num_published = index + 1
 
     def clear(self) -> None:
         """Forget everything published; blocks without an owner become empty."""
-        self._pool.forget_kept(self._digest_of_block)
+        self.pool.forget_kept(self._digest_of_block)
         self._published.clear()
         self._digest_of_block.clear()
 
-    def _remember(self, digest: bytes, published: PublishedBlock) -> None:
+    def digest_of(self, block_id: int) -> bytes | None:
+        """Digest of the prefix that a block ends; None where the block is not published."""
+        return self._digest_of_block.get(block_id)
+
+    def remember(self, digest: bytes, published: PublishedBlock) -> None:
+        """Publish a block of the pool that has an owner, under a digest that is not published yet."""
         self._published[digest] = published
         self._digest_of_block[published.block_id] = digest
-        self._pool.keep(published.block_id)
+        self.pool.keep(published.block_id)
 
     def _forget(self, block_id: int) -> None:
         del self._published[self._digest_of_block.pop(block_id)]
@@ -98,5 +109,5 @@ class PrefixCache:
         return digests[index]
 
     def _tokens_at(self, request: Request, index: int) -> tuple[int, ...]:
-        start = index * self._pool.block_size
-        return tuple(request.token_ids[start : start + self._pool.block_size])
+        start = index * self.pool.block_size
+        return tuple(request.token_ids[start : start + self.pool.block_size])

@@ -23,6 +23,7 @@ from engine.scheduling.admission import AdmissionRule
 from engine.scheduling.batching import BatchingPolicy, Occupancy
 from engine.scheduling.block_pool import BlockPool
 from engine.scheduling.block_tables import BlockTables
+from engine.scheduling.cold_blocks import ColdBlocks
 from engine.scheduling.plan import RequestOutput, ScheduledRequest, StepPlan, StepResult
 from engine.scheduling.prefix_cache import PrefixCache
 from engine.scheduling.request import FinishReason, Request, RequestState
@@ -46,6 +47,7 @@ class SchedulerConfig:
     per stretch, without prefix caching. `max_step_tokens` is the chunk budget of a step. `max_failures` is how often a
     request may fail on its own before it is given up. With `max_draft_tokens` above 0 no step is planned for a request
     whose last one is still in flight: how many of its drafts are accepted decides where the next one starts.
+    `max_cold_copies` is how many published blocks without an owner a step copies to the host.
     """
 
     num_blocks: int
@@ -59,6 +61,7 @@ class SchedulerConfig:
     prefix_namespace: str = ""
     max_draft_tokens: int = 0
     max_failures: int = 3
+    max_cold_copies: int = 0
 
 
 @dataclass(slots=True)
@@ -71,6 +74,8 @@ class Counters:
     failed_steps: int = 0
     scheduled_tokens: int = 0
     prefix_hit_tokens: int = 0
+    host_hit_tokens: int = 0
+    cold_copies: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
 
@@ -87,10 +92,7 @@ class Scheduler:
         self.waiting = queue
         self.running: list[Request] = []
         self.counters = Counters()
-        device = BlockPool(config.num_blocks, config.block_size)
-        host = BlockPool(config.num_host_blocks, config.block_size)
-        cache = PrefixCache(device, config.prefix_namespace) if config.prefix_caching else None
-        self.tables = BlockTables(device, host, cache)
+        self.tables = _block_tables(config)
         self._requests: dict[int, Request] = {}
         self._in_flight: deque[StepInFlight] = deque()
         self._retries = RetryGroups()
@@ -176,6 +178,8 @@ class Scheduler:
         if not self._in_flight or self._in_flight[0].plan is not plan:
             raise ValueError(f"step {plan.step_id} is not the oldest step in flight")
         step = self._in_flight.popleft().step
+        if self.tables.cold_blocks is not None:
+            self.tables.cold_blocks.land(step.cold_copies)
         outputs = [self._advance(request, item, result) for request, item in step.fed.values()]
         for request in step.swapped_out:
             self.tables.release_device(request)
@@ -183,6 +187,7 @@ class Scheduler:
         for request in step.swapped_in:
             self.tables.release_host(request)
             self._leave(request)
+        self.tables.host.release(step.host_reads)
         return [output for output in outputs if output is not None]
 
     def rollback(self, plan: StepPlan, error: Exception) -> list[RequestOutput]:
@@ -208,8 +213,7 @@ class Scheduler:
 
     def forget_prefixes(self) -> None:
         """Empty the prefix cache; requests that share blocks keep them."""
-        if self.tables.prefix_cache is not None:
-            self.tables.prefix_cache.clear()
+        self.tables.forget_prefixes()
 
     def check_invariants(self) -> None:
         """Recount the owners of every block, of both pools, from the tables of all requests.
@@ -217,7 +221,7 @@ class Scheduler:
         Raises:
             RuntimeError: a block leaked, or has other owners than those that list it. Cost: linear in blocks.
         """
-        self.tables.check(self._requests.values())
+        self.tables.check(self._requests.values(), (flying.step for flying in self._in_flight))
 
     # Planning
 
@@ -255,12 +259,19 @@ class Scheduler:
         if request.host_block_ids:
             step.swap_in(request, self.tables.copy_to_device(request))
         else:
-            self.tables.adopt_prefix(request)
-            self.counters.prefix_hit_tokens += request.num_computed
+            self._adopt_prefix(step, request)
         self.waiting.remove(request)
         request.state = RequestState.RUNNING
         insort(self.running, request, key=self.waiting.urgency)
         return True
+
+    def _adopt_prefix(self, step: Step, request: Request) -> None:
+        copies = self.tables.adopt_prefix(request)
+        self.counters.prefix_hit_tokens += request.num_computed
+        if copies:
+            step.swap_in(request, copies)
+            step.host_reads += [host_block for host_block, _ in copies]
+            self.counters.host_hit_tokens += len(copies) * self.config.block_size
 
     def _feed(self, step: Step, requests: Iterable[Request]) -> None:
         for request in tuple(requests):
@@ -296,8 +307,8 @@ class Scheduler:
 
     def _victim(self, step: Step) -> Request | None:
         """The least urgent request outside the step; None where blocks are about to come free without one."""
-        swaps_in_flight = any(flying.step.swapped_out for flying in self._in_flight)
-        if step.sitting_out or step.swapped_out or swaps_in_flight:
+        copies_in_flight = any(flying.step.swapped_out or flying.step.cold_copies for flying in self._in_flight)
+        if step.sitting_out or step.swapped_out or copies_in_flight:
             return None
         victim = next((request for request in reversed(self.running) if request.request_id not in step.fed), None)
         if victim is not None and victim.num_steps_in_flight > 0:
@@ -320,6 +331,10 @@ class Scheduler:
         self.waiting.add(request)
 
     def _launch(self, step: Step) -> StepPlan:
+        # A step that is short of blocks must not hold more of them.
+        if self.tables.cold_blocks is not None and not step.is_short:
+            step.cold_copies = self.tables.cold_blocks.take()
+            self.counters.cold_copies += len(step.cold_copies)
         plan = step.plan()
         self.counters.steps += 1
         self.counters.scheduled_tokens += plan.num_tokens
@@ -392,6 +407,9 @@ class Scheduler:
             self._leave(request)
             if not request.is_finished:
                 self._recompute(request)
+        self.tables.host.release(step.host_reads)
+        if self.tables.cold_blocks is not None:
+            self.tables.cold_blocks.drop(step.cold_copies)
 
     def _recompute(self, request: Request) -> None:
         """Give up the KV of a request whose copies failed: what is not known to be whole is computed again."""
@@ -415,6 +433,18 @@ class Scheduler:
                 self._finish(request, FinishReason.ERROR)
                 outputs.append(RequestOutput(request.request_id, (), FinishReason.ERROR, str(error)))
         return outputs
+
+
+def _block_tables(config: SchedulerConfig) -> BlockTables:
+    device = BlockPool(config.num_blocks, config.block_size)
+    host = BlockPool(config.num_host_blocks, config.block_size)
+    if not config.prefix_caching:
+        return BlockTables(device, host, None, None)
+    published = PrefixCache(device, config.prefix_namespace)
+    if config.max_cold_copies == 0:
+        return BlockTables(device, host, published, None)
+    on_host = PrefixCache(host, config.prefix_namespace)
+    return BlockTables(device, host, published, ColdBlocks(published, on_host, config.max_cold_copies))
 
 
 def _keep(request: Request, sampled: tuple[int, ...]) -> tuple[tuple[int, ...], FinishReason | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from engine.scheduling.cold_blocks import ColdCopy
 from engine.scheduling.plan import ScheduledRequest, StepPlan
 from engine.scheduling.request import Request
 
@@ -14,7 +15,8 @@ class Step:
 
     `tokens_left` is the rest of the step's token budget. `sitting_out` are requests that are left out so that their
     blocks can be taken as soon as the step that reads them is committed. `is_short` says that some request found too
-    few free blocks, `is_retry` that the step repeats part of one that failed.
+    few free blocks, `is_retry` that the step repeats part of one that failed. `host_reads` are host blocks of the
+    prefix cache that the step copies from, and holds.
     """
 
     step_id: int
@@ -27,6 +29,8 @@ class Step:
     swapped_in: list[Request] = field(default_factory=list)
     copies_out: list[tuple[int, int]] = field(default_factory=list)
     copies_in: list[tuple[int, int]] = field(default_factory=list)
+    cold_copies: list[ColdCopy] = field(default_factory=list)
+    host_reads: list[int] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
@@ -61,10 +65,21 @@ class Step:
         self.copies_in += copies
         request.num_steps_in_flight += 1
 
+    @property
+    def cold_device_blocks(self) -> list[int]:
+        """Device blocks that the step holds because it copies them to the host."""
+        return [copy.source.block_id for copy in self.cold_copies]
+
+    @property
+    def cold_host_blocks(self) -> list[int]:
+        """Host blocks that the step holds because it copies cold blocks there, or prefixes from there."""
+        return [*(copy.host_block_id for copy in self.cold_copies), *self.host_reads]
+
     def plan(self) -> StepPlan:
         """The step as the runner sees it."""
         items = tuple(item for _, item in self.fed.values())
-        return StepPlan(self.step_id, items, tuple(self.copies_out), tuple(self.copies_in))
+        cold = ((copy.source.block_id, copy.host_block_id) for copy in self.cold_copies)
+        return StepPlan(self.step_id, items, (*self.copies_out, *cold), tuple(self.copies_in))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from engine.errors import StepError
 from engine.scheduling.admission import AdmissionRule, ProjectedPeak
 from engine.scheduling.batching import BatchingPolicy, ContinuousBatch
 from engine.scheduling.plan import RequestOutput, ScheduledRequest, StepPlan, StepResult
-from engine.scheduling.request import FinishReason, Request
+from engine.scheduling.request import FinishReason, Request, RequestState
 from engine.scheduling.scheduler import Scheduler, SchedulerConfig
 from engine.scheduling.waiting_queue import ArrivalQueue, WaitingQueue
 
@@ -204,6 +204,10 @@ class World:
     def check(self) -> None:
         """Every block is owned exactly by those who list it, and nothing in flight lies in a free block."""
         self.scheduler.check_invariants()
+        for request in self.requests.values():
+            if request.num_steps_in_flight == 0:
+                assert not request.block_ids or request.state is RequestState.RUNNING
+                assert not request.host_block_ids or request.state is RequestState.SWAPPED
         tables = self.scheduler.tables
         for plan, _ in self.in_flight:
             for item in plan.scheduled:

@@ -56,6 +56,7 @@ def settings_of_scheduler() -> st.SearchStrategy[Setting]:
         preemption=st.sampled_from(Preemption),
         prefix_caching=st.booleans(),
         max_draft_tokens=st.sampled_from([0, 3]),
+        max_cold_copies=st.sampled_from([0, 1, 4]),
     )
     return st.builds(Setting, configs, st.sampled_from(BATCHINGS), st.sampled_from(ADMISSIONS), st.booleans())
 
