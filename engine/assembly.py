@@ -36,7 +36,9 @@ from engine.model.weights import LoadOptions, load_decoder
 from engine.scheduling.admission import AdmissionRule, FullLength, PresentlyFree, ProjectedPeak
 from engine.scheduling.batching import BatchingPolicy, ContinuousBatch, DynamicWindow, SingleRequest, StaticBatch
 from engine.scheduling.deadline_queue import DeadlineQueue
-from engine.scheduling.scheduler import Preemption, Scheduler, SchedulerConfig
+from engine.scheduling.length_history import LengthHistory
+from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.scheduler_config import Preemption, SchedulerConfig
 from engine.scheduling.waiting_queue import ArrivalQueue, WaitingQueue
 
 if TYPE_CHECKING:
@@ -254,7 +256,9 @@ class _Assembly:
     def _admission(self) -> AdmissionRule:
         if self._config.admission == "free-blocks":
             return PresentlyFree()
-        return FullLength() if self._config.admission == "full-length" else ProjectedPeak()
+        if self._config.admission == "full-length":
+            return FullLength()
+        return ProjectedPeak(lengths=LengthHistory())
 
     def _queue(self) -> WaitingQueue:
         return DeadlineQueue() if self._config.policy == "deadline" else ArrivalQueue()

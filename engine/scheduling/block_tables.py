@@ -9,6 +9,7 @@ from engine.scheduling.block_pool import BlockPool
 from engine.scheduling.cold_blocks import ColdBlocks
 from engine.scheduling.prefix_cache import PrefixCache
 from engine.scheduling.request import Request
+from engine.scheduling.scheduler_config import SchedulerConfig
 from engine.scheduling.step import Step
 
 
@@ -26,6 +27,19 @@ class BlockTables:
         self.prefix_cache = prefix_cache
         self.cold_blocks = cold_blocks
         self.num_departures = 0
+
+    @classmethod
+    def of(cls, config: SchedulerConfig) -> BlockTables:
+        """Empty tables over pools of the configured sizes."""
+        device = BlockPool(config.num_blocks, config.block_size)
+        host = BlockPool(config.num_host_blocks, config.block_size)
+        if not config.prefix_caching:
+            return cls(device, host, None, None)
+        published = PrefixCache(device, config.prefix_namespace)
+        if config.max_cold_copies == 0:
+            return cls(device, host, published, None)
+        on_host = PrefixCache(host, config.prefix_namespace)
+        return cls(device, host, published, ColdBlocks(published, on_host, config.max_cold_copies))
 
     def find_prefix(self, request: Request) -> list[int]:
         """Published blocks with the start of a request that has no KV yet; empty without a prefix cache."""

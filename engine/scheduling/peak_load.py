@@ -16,7 +16,8 @@ from engine.scheduling.balancer import Balancer, BalancerConfig
 from engine.scheduling.batching import BatchingPolicy, ContinuousBatch, StaticBatch
 from engine.scheduling.deadline_queue import DeadlineQueue
 from engine.scheduling.length_history import LengthHistory
-from engine.scheduling.scheduler import Scheduler, SchedulerConfig
+from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.scheduler_config import SchedulerConfig
 from engine.scheduling.simulation import CostModel, Served, SimulationResult, simulate
 from engine.scheduling.waiting_queue import ArrivalQueue, WaitingQueue
 

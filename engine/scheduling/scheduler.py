@@ -15,69 +15,18 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 
 from engine.errors import RequestRejectedError
 from engine.scheduling.admission import AdmissionRule
 from engine.scheduling.batching import BatchingPolicy, Occupancy
-from engine.scheduling.block_pool import BlockPool
 from engine.scheduling.block_tables import BlockTables
-from engine.scheduling.cold_blocks import ColdBlocks
+from engine.scheduling.counters import Counters
 from engine.scheduling.plan import RequestOutput, ScheduledRequest, StepPlan, StepResult
-from engine.scheduling.prefix_cache import PrefixCache
 from engine.scheduling.request import FinishReason, Request, RequestState
 from engine.scheduling.retry import RetryGroups
+from engine.scheduling.scheduler_config import Preemption, SchedulerConfig
 from engine.scheduling.step import Step, StepInFlight, share_of
 from engine.scheduling.waiting_queue import WaitingQueue
-
-
-class Preemption(StrEnum):
-    """How a running request gives up its blocks: its KV is computed again later, or copied to the host and back."""
-
-    RECOMPUTE = "recompute"
-    SWAP = "swap"
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerConfig:
-    """Sizes of the scheduler's world.
-
-    Layouts that give each request one contiguous stretch of KV are described by `block_size = max_len` and one block
-    per stretch, without prefix caching. `max_step_tokens` is the chunk budget of a step. `max_failures` is how often a
-    request may fail on its own before it is given up. With `max_draft_tokens` above 0 no step is planned for a request
-    whose last one is still in flight: how many of its drafts are accepted decides where the next one starts.
-    `max_cold_copies` is how many published blocks without an owner a step copies to the host.
-    """
-
-    num_blocks: int
-    block_size: int
-    max_len: int
-    max_running: int
-    max_step_tokens: int
-    num_host_blocks: int = 0
-    preemption: Preemption = Preemption.RECOMPUTE
-    prefix_caching: bool = True
-    prefix_namespace: str = ""
-    max_draft_tokens: int = 0
-    max_failures: int = 3
-    max_cold_copies: int = 0
-
-
-@dataclass(slots=True)
-class Counters:
-    """What the scheduler did since it was made; counts of events unless the name says tokens."""
-
-    steps: int = 0
-    preemptions: int = 0
-    swaps_out: int = 0
-    failed_steps: int = 0
-    scheduled_tokens: int = 0
-    prefix_hit_tokens: int = 0
-    host_hit_tokens: int = 0
-    cold_copies: int = 0
-    drafted_tokens: int = 0
-    accepted_tokens: int = 0
 
 
 class Scheduler:
@@ -92,7 +41,7 @@ class Scheduler:
         self.waiting = queue
         self.running: list[Request] = []
         self.counters = Counters()
-        self.tables = _block_tables(config)
+        self.tables = BlockTables.of(config)
         self._requests: dict[int, Request] = {}
         self._in_flight: deque[StepInFlight] = deque()
         self._retries = RetryGroups()
@@ -433,18 +382,6 @@ class Scheduler:
                 self._finish(request, FinishReason.ERROR)
                 outputs.append(RequestOutput(request.request_id, (), FinishReason.ERROR, str(error)))
         return outputs
-
-
-def _block_tables(config: SchedulerConfig) -> BlockTables:
-    device = BlockPool(config.num_blocks, config.block_size)
-    host = BlockPool(config.num_host_blocks, config.block_size)
-    if not config.prefix_caching:
-        return BlockTables(device, host, None, None)
-    published = PrefixCache(device, config.prefix_namespace)
-    if config.max_cold_copies == 0:
-        return BlockTables(device, host, published, None)
-    on_host = PrefixCache(host, config.prefix_namespace)
-    return BlockTables(device, host, published, ColdBlocks(published, on_host, config.max_cold_copies))
 
 
 def _keep(request: Request, sampled: tuple[int, ...]) -> tuple[tuple[int, ...], FinishReason | None]:

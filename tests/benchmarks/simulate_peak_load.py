@@ -1,6 +1,6 @@
 """What the adaptive scheduler is worth at peak load against first come, first served, simulated for several seeds.
 
-Usage: python -m tests.benchmarks.simulate_peak_load [--seeds 0 1 2] [--requests 600] [--out FILE]
+Usage: python -m tests.benchmarks.simulate_peak_load [--seeds 0 1 2] [--requests 2000] [--out FILE]
 Two loads on two replicas of about Llama 2 13 B: people who chat beside long batch jobs, and long answers only. Every
 strategy serves the same arrivals; the ratios compare the adaptive scheduler (last row) with each of the others.
 """
@@ -24,7 +24,7 @@ def loads(num_requests: int) -> dict[str, PeakLoad]:
     return {
         "chat beside batch jobs": PeakLoad(num_requests=num_requests),
         "long answers": PeakLoad(
-            num_requests=num_requests,
+            num_requests=3 * num_requests // 10,
             rate_per_s=1.2,
             batch_share=0.0,
             prefix_tokens=0,
@@ -41,12 +41,12 @@ def main() -> None:
     """Print the rows of every seed, then the ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--requests", type=int, default=600)
+    parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     results: dict[str, Any] = {}
     for name, load in loads(options.requests).items():
-        print(f"{name}: {options.requests} requests, {Deployment().num_replicas} replicas")
+        print(f"{name}: {load.num_requests} requests, {Deployment().num_replicas} replicas")
         runs = [show_rows(seed, measure_peak_load(seed, load)) for seed in options.seeds]
         for line in ratios(runs):
             print(line)

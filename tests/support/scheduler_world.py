@@ -15,7 +15,8 @@ from engine.scheduling.admission import AdmissionRule, ProjectedPeak
 from engine.scheduling.batching import BatchingPolicy, ContinuousBatch
 from engine.scheduling.plan import RequestOutput, ScheduledRequest, StepPlan, StepResult
 from engine.scheduling.request import FinishReason, Request, RequestState
-from engine.scheduling.scheduler import Scheduler, SchedulerConfig
+from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.scheduler_config import SchedulerConfig
 from engine.scheduling.waiting_queue import ArrivalQueue, WaitingQueue
 
 STOP_TOKEN = 0

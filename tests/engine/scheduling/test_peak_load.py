@@ -4,7 +4,7 @@ import pytest
 
 from engine.scheduling.arrivals import PeakLoad
 from engine.scheduling.peak_load import Deployment, PeakLoadRow, measure_peak_load, percentile, strategies
-from engine.scheduling.scheduler import SchedulerConfig
+from engine.scheduling.scheduler_config import SchedulerConfig
 
 
 def measure(seed: int) -> dict[str, PeakLoadRow]:

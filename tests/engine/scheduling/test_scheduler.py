@@ -6,7 +6,7 @@ from engine.errors import RequestRejectedError, StepError
 from engine.scheduling.admission import PresentlyFree
 from engine.scheduling.plan import RequestOutput, StepResult
 from engine.scheduling.request import FinishReason, Request
-from engine.scheduling.scheduler import Preemption
+from engine.scheduling.scheduler_config import Preemption
 from tests.support.scheduler_world import World, full_answer, make_config, next_token
 
 

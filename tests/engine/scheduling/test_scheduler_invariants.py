@@ -20,7 +20,7 @@ from engine.scheduling.admission import AdmissionRule, FullLength, PresentlyFree
 from engine.scheduling.batching import BatchingPolicy, ContinuousBatch, DynamicWindow, SingleRequest, StaticBatch
 from engine.scheduling.deadline_queue import DeadlineQueue
 from engine.scheduling.request import FinishReason, Request
-from engine.scheduling.scheduler import Preemption, SchedulerConfig
+from engine.scheduling.scheduler_config import Preemption, SchedulerConfig
 from engine.scheduling.waiting_queue import ArrivalQueue
 from tests.support.scheduler_world import STOP_TOKEN, World, make_config, next_token
 

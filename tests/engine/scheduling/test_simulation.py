@@ -7,7 +7,8 @@ from engine.scheduling.arrivals import Arrival
 from engine.scheduling.balancer import Balancer, BalancerConfig
 from engine.scheduling.batching import BatchingPolicy, ContinuousBatch, DynamicWindow, SingleRequest, StaticBatch
 from engine.scheduling.plan import ScheduledRequest, StepPlan
-from engine.scheduling.scheduler import Preemption, Scheduler, SchedulerConfig
+from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.scheduler_config import Preemption, SchedulerConfig
 from engine.scheduling.simulation import CostModel, SimulationResult, simulate
 from engine.scheduling.waiting_queue import ArrivalQueue
 
