@@ -33,13 +33,27 @@ class TorchReferenceAttention:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """R requests with Q new tokens each, at most `max_k` long."""
+    """R requests with Q new tokens each, at most `max_k` long.
 
-    token_rows: Tensor | slice
-    rows: Tensor
+    Attributes:
+        rows: their rows in the batch, R of them.
+        lengths: their tokens.
+        num_queries: Q.
+        tokens: their new tokens, in the order of the groups.
+        source: the new tokens of the first of them, in the order of the batch.
+        peers: their place among all requests with Q new tokens, in the order of the groups.
+    """
+
+    rows: list[int]
     lengths: list[int]
     num_queries: int
-    max_k: int
+    tokens: slice
+    source: slice
+    peers: slice
+
+    @property
+    def max_k(self) -> int:
+        return max(self.lengths)
 
     @property
     def is_fresh_prompt(self) -> bool:
@@ -53,22 +67,32 @@ class TorchReferencePass:
         self._spec = spec
         self._kv = kv
         self._meta = meta
-        self._groups = _group_requests(meta)
-        self._tables = [meta.block_table_BM.index_select(0, group.rows) for group in self._groups]
+        starts = meta.cu_q_B1.tolist()
+        self._groups = _group_requests(starts, meta.seq_lens_B.tolist())
+        device = meta.cu_q_B1.device
+        self._tables = [meta.block_table_BM[torch.tensor(group.rows, device=device)] for group in self._groups]
+        order = _token_order(self._groups, starts)
+        is_sorted = order == list(range(meta.slot_mapping_T.shape[0]))
+        self._order = None if is_sorted else torch.tensor(order, dtype=torch.int64, device=device)
         self._masks: dict[tuple[int, int | None], Tensor] = {}
 
     def __call__(self, q_THD: Tensor, k_TND: Tensor, v_TND: Tensor, layer: int) -> Tensor:
         """See `engine.attention.backend.Attend`."""
         self._kv.write(layer, k_TND, v_TND, self._meta)
-        out_THD = torch.empty_like(q_THD, memory_format=torch.contiguous_format)
+        q_sorted = q_THD if self._order is None else q_THD.index_select(0, self._order)
+        parts = [q_THD[:0]]
         for index, group in enumerate(self._groups):
-            q = q_THD[group.token_rows]
+            q = q_sorted[group.tokens]
             if group.is_fresh_prompt and self._sees_all(group, layer) and k_TND.dtype == self._kv.dtype:
-                out = _attend_fresh(q, k_TND[group.token_rows], v_TND[group.token_rows], self._spec.scale)
+                parts.append(_attend_fresh(q, k_TND[group.source], v_TND[group.source], self._spec.scale))
             else:
-                out = self._attend_cached(index, q, layer)
-            out_THD[group.token_rows] = out
-        return out_THD
+                parts.append(self._attend_cached(index, q, layer))
+        out_sorted = torch.cat(parts)
+        if self._order is None:
+            return out_sorted
+        # Zeros where tokens are padding, which no group has.
+        out_THD = torch.zeros(q_THD.shape, dtype=q_THD.dtype, device=q_THD.device)
+        return out_THD.index_copy_(0, self._order, out_sorted)
 
     def _sees_all(self, group: _Group, layer: int) -> bool:
         window = self._spec.windows[layer]
@@ -93,13 +117,14 @@ class TorchReferencePass:
         )
 
     def _mask(self, index: int, layer: int, heads_per_kv: int, like: Tensor) -> Tensor:
-        """Additive mask (R, 1, Q * G, K), built once per pass and window."""
-        key = (index, self._spec.windows[layer])
+        """Additive mask (R, 1, Q * G, K): built once per pass for all requests with Q new tokens, then cut."""
+        group = self._groups[index]
+        key = (group.num_queries, self._spec.windows[layer])
         if key not in self._masks:
-            group = self._groups[index]
-            mask = additive_mask(group.lengths, group.num_queries, group.max_k, key[1], like)
+            lengths = [n for other in self._groups if other.num_queries == group.num_queries for n in other.lengths]
+            mask = additive_mask(lengths, group.num_queries, max(lengths), key[1], like)
             self._masks[key] = mask.repeat_interleave(heads_per_kv, dim=1).unsqueeze(1)
-        return self._masks[key]
+        return self._masks[key][group.peers, :, :, : group.max_k]
 
 
 def _attend_fresh(q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, scale: float) -> Tensor:
@@ -109,20 +134,24 @@ def _attend_fresh(q_TND: Tensor, k_TND: Tensor, v_TND: Tensor, scale: float) -> 
     return out.squeeze(0).transpose(0, 1)
 
 
-def _group_requests(meta: AttentionMeta) -> list[_Group]:
+def _group_requests(starts: list[int], lengths: list[int]) -> list[_Group]:
     """Cut the batch into groups; requests without new tokens belong to none."""
-    starts = meta.cu_q_B1.tolist()
-    lengths = meta.seq_lens_B.tolist()
     by_queries: dict[int, list[int]] = {}
     for row, length in enumerate(lengths):
         num_queries = starts[row + 1] - starts[row]
         if num_queries and length:
             by_queries.setdefault(num_queries, []).append(row)
-    return [
-        _make_group(bucket, starts, lengths, num_queries, meta.cu_q_B1.device)
-        for num_queries, rows in by_queries.items()
-        for bucket in _buckets(rows, lengths, num_queries)
-    ]
+    groups: list[_Group] = []
+    token = 0
+    for num_queries, rows in by_queries.items():
+        peer = 0
+        for bucket in _buckets(rows, lengths, num_queries):
+            tokens = slice(token, token + len(bucket) * num_queries)
+            source = slice(starts[bucket[0]], starts[bucket[0]] + num_queries)
+            peers = slice(peer, peer + len(bucket))
+            groups.append(_Group(bucket, [lengths[row] for row in bucket], num_queries, tokens, source, peers))
+            token, peer = tokens.stop, peers.stop
+    return groups
 
 
 def _buckets(rows: list[int], lengths: list[int], num_queries: int) -> list[list[int]]:
@@ -136,15 +165,6 @@ def _buckets(rows: list[int], lengths: list[int], num_queries: int) -> list[list
     return [ordered[first : first + size] for first in range(0, len(ordered), size)]
 
 
-def _make_group(
-    rows: list[int], starts: list[int], lengths: list[int], num_queries: int, device: torch.device
-) -> _Group:
-    chosen = [lengths[row] for row in rows]
-    row_numbers = torch.tensor(rows, device=device)
-    token_rows: Tensor | slice
-    if rows == list(range(rows[0], rows[0] + len(rows))):
-        token_rows = slice(starts[rows[0]], starts[rows[-1]] + num_queries)
-    else:
-        tokens = [starts[row] + offset for row in rows for offset in range(num_queries)]
-        token_rows = torch.tensor(tokens, device=device)
-    return _Group(token_rows, row_numbers, chosen, num_queries, max(chosen))
+def _token_order(groups: list[_Group], starts: list[int]) -> list[int]:
+    """Number in the batch of each new token, in the order of the groups."""
+    return [starts[row] + offset for group in groups for row in group.rows for offset in range(group.num_queries)]
