@@ -66,7 +66,7 @@ class Decoder(nn.Module):
         rotary: RotaryTable,
         operators: Operators,
     ) -> None:
-        """Keep the layers; `attach_ends` adds embedding, norm and head.
+        """Keep the layers; the loader adds embedding, norm, head, and the FP8 KV factors of layers that have some.
 
         Args:
             geometry: shape of the whole model.
@@ -85,6 +85,7 @@ class Decoder(nn.Module):
         self.norm: RmsNorm | None = None
         self.head: nn.Module | None = None
         self.weight_stream: WeightStream | None = None
+        self.kv_scales: dict[int, tuple[float, float]] = {}
         self._one_token = OneTokenLayers.of(self._stack, operators)
 
     @property

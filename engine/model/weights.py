@@ -93,6 +93,7 @@ def load_decoder(folder: Path, options: LoadOptions) -> Decoder:
         built = {number: builder.layer(number, number in offloaded) for number in layers}
         decoder = Decoder(geometry, built, rotary, options.operators)
         builder.attach_ends(decoder)
+        decoder.kv_scales = builder.kv_scales(layers)
         if offloaded:
             streamed = [built[number] for number in offloaded]
             decoder.weight_stream = WeightStream(streamed, options.device, options.is_prefetching)
@@ -153,6 +154,15 @@ class _Builder:
         if is_last:
             decoder.norm = self._norm(self._resident, "model.norm")
             decoder.head = keep_matrix(embedding, None) if is_tied else self._resident.native("lm_head")
+
+    def kv_scales(self, layers: range) -> dict[int, tuple[float, float]]:
+        """Factors for keys and values kept as FP8, of those layers for which the checkpoint has both."""
+        names = {number: [f"model.layers.{number}.self_attn.{side}_scale" for side in "kv"] for number in layers}
+        return {
+            number: (float(self._checkpoint.tensor(k_name)), float(self._checkpoint.tensor(v_name)))
+            for number, (k_name, v_name) in names.items()
+            if k_name in self._checkpoint and v_name in self._checkpoint
+        }
 
     def _norm(self, reader: ProjectionReader, name: str) -> RmsNorm:
         return RmsNorm(reader.vector(f"{name}.weight"), self._geometry.rms_eps, self._options.operators)

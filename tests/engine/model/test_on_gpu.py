@@ -124,6 +124,7 @@ def test_grouped_experts_on_the_gpu_say_the_same_as_looped_ones(dtype: object) -
         assert relative(grouped.float(), looped.float()) < (0.02 if dtype == torch.bfloat16 else 1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode:UserWarning")
 def test_grouped_experts_on_the_gpu_do_not_wait_for_the_device() -> None:
     gate_up = torch.randn(8, 2 * 64, 128, device=GPU, dtype=torch.bfloat16)
     down = torch.randn(8, 128, 64, device=GPU, dtype=torch.bfloat16)

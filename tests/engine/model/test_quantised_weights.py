@@ -132,6 +132,16 @@ def test_blockwise_fp8_is_undone_also_where_blocks_are_cut_off(shape: tuple[int,
     assert ((back - weight).norm() / weight.norm()) < 2**-4
 
 
+def test_factors_of_an_fp8_cache_are_read_from_the_checkpoint(tmp_path: Path) -> None:
+    folder = save_model(make_model("llama"), tmp_path)
+    assert load_decoder(folder, LoadOptions()).kv_scales == {}
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.layers.1.self_attn.k_scale"] = torch.tensor(0.5)
+    tensors["model.layers.1.self_attn.v_scale"] = torch.tensor([0.25])
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    assert load_decoder(folder, LoadOptions()).kv_scales == {1: (0.5, 0.25)}
+
+
 def test_factors_that_fit_no_row_are_reported(tmp_path: Path) -> None:
     folder = as_fp8_checkpoint(save_model(make_model("llama"), tmp_path), "compressed-tensors", "row")
     tensors = load_file(folder / "model.safetensors")
