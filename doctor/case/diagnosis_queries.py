@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import duckdb
@@ -117,7 +118,9 @@ def select(connection: duckdb.DuckDBPyConnection, sql: str, values: dict[str, An
     Raises:
         duckdb.Error: the SELECT is wrong.
     """
-    return connection.execute(sql, values).fetchall()
+    rows = connection.execute(sql, values).fetchall()
+    # a literal such as 2.0 is DECIMAL in DuckDB; rules and JSON want plain numbers
+    return [tuple(float(value) if isinstance(value, Decimal) else value for value in row) for row in rows]
 
 
 _WINDOW = """

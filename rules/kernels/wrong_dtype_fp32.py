@@ -79,7 +79,7 @@ gemm AS (
     FROM device_op, steady_window WHERE family = 'gemm' AND start_ns >= from_ns AND start_ns < until_ns
 )
 SELECT count(*) AS product_count, coalesce(sum(end_ns - start_ns), 0)::BIGINT AS fp32_ns, any_value(gemm_ns) AS gemm_ns,
-    coalesce(sum(end_ns - start_ns) FILTER (is_arithmetic_bound), 0)::BIGINT AS arithmetic_ns, any_value(unit_ratio) AS unit_ratio,
+    coalesce(sum(end_ns - start_ns) FILTER (is_arithmetic_bound), 0)::BIGINT AS arithmetic_ns, any_value(unit_ratio)::DOUBLE AS unit_ratio,
     (SELECT sum(busy_ns)::BIGINT FROM device_busy) AS busy_ns, (SELECT max(name) FROM device) AS device_name
 FROM product, gemm
 """

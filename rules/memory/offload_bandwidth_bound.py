@@ -68,7 +68,7 @@ SELECT copy_count, copy_bytes, copy_ns, seen_rate, exposed_copy_ns, (SELECT unti
     largest_start_ns, largest_end_ns, device_id,
     -- by generation of the link: 5 from compute capability 9, 4 from 8, else 3
     coalesce((SELECT CASE WHEN compute_major >= 9 THEN 50.0 WHEN compute_major = 8 THEN 24.0 ELSE 12.0 END
-        FROM device WHERE compute_major IS NOT NULL ORDER BY memory_bytes DESC NULLS LAST LIMIT 1), 24.0) AS usual_rate
+        FROM device WHERE compute_major IS NOT NULL ORDER BY memory_bytes DESC NULLS LAST LIMIT 1), 24.0)::DOUBLE AS usual_rate
 FROM per_device JOIN device_busy USING (source_id, device_id)
 ORDER BY copy_ns DESC LIMIT 1
 """

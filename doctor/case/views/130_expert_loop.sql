@@ -21,12 +21,12 @@ sized AS (
     WHERE next_interval_id > interval_id
 ),
 cut AS (
-    SELECT *, coalesce(lag(next_interval_id - interval_id > 2.5 * usual_launches + 10) OVER thread
+    SELECT *, coalesce(lag(next_interval_id - interval_id > 2 * usual_launches + 6) OVER thread
         OR lag(next_interval_id) OVER thread <> interval_id, true) AS is_first
     FROM sized WINDOW thread AS (PARTITION BY source_id, pid, tid ORDER BY interval_id)
 )
 SELECT source_id, pid, tid, step_id, interval_id AS from_interval_id, next_interval_id AS until_interval_id, is_first,
-    next_interval_id - interval_id > 2.5 * usual_launches + 10 AS is_boundary,
+    next_interval_id - interval_id > 2 * usual_launches + 6 AS is_boundary,
     sum(is_first::INTEGER) OVER (PARTITION BY source_id, pid, tid ORDER BY interval_id ROWS UNBOUNDED PRECEDING) AS run
 FROM cut
 ORDER BY source_id, pid, tid, from_interval_id;

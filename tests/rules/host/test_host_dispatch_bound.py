@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from tests.support.trace_builder import GEMM, HEAD_GEMM, Program, decode_step
+from tests.support.verdicts import Clinic
+
+RULE = "host-dispatch-bound"
+
+
+def test_fires_when_kernels_are_shorter_than_their_launches(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(6):
+        decode_step(program, kernel_us=3, silence_us=12)
+    verdicts = clinic.verdicts(program)
+    finding = verdicts.finding(RULE)
+    assert verdicts.first == RULE
+    assert finding["severity"] == "critical"
+    # 65 launches of 16 us a step against 3 us kernels: the device can be kept busy five times as well at most
+    assert 1.5 < finding["gain"]["speedup_expected"] <= finding["gain"]["speedup_bound"] < 6
+    assert verdicts.evidence(RULE, "launches per step") == 65
+    assert {fix["target"] for fix in finding["fixes"]} >= {"pytorch", "vllm", "sglang", "tensorrt-llm", "transformers"}
+
+
+def test_carries_graphs_off_and_tiny_kernels_under_the_same_gain(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(6):
+        decode_step(program, kernel_us=3, silence_us=12, layers=32)
+    verdicts = clinic.verdicts(program)
+    for follower in ("cudagraph-off", "tiny-kernels"):
+        finding = verdicts.finding(follower)
+        assert finding["same_cause_as"] == RULE
+        assert finding["gain"] is None
+
+
+def test_is_silent_when_the_queue_stays_full(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(6):
+        decode_step(program, kernel_us=60, silence_us=12)
+    assert RULE not in clinic.verdicts(program).found
+
+
+def test_is_silent_when_graphs_replace_the_launches(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(6):
+        program.silence(12)
+        program.copy("HtoD pinned", 64)
+        program.graph([(GEMM, 20.0)] * 64 + [(HEAD_GEMM, 40.0)])
+        program.wait()
+    assert RULE not in clinic.verdicts(program).found
+
+
+def test_reports_a_launch_bound_prefill_that_happens_once_as_low_at_most(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(200):
+        program.silence(12)
+        program.launch(GEMM, 3.0)
+    for _ in range(6):
+        program.silence(5)
+        program.copy("HtoD pinned", 64)
+        program.graph([(GEMM, 30.0)] * 64 + [(HEAD_GEMM, 60.0)])
+        program.wait()
+    verdicts = clinic.verdicts(program)
+    assert all(finding["severity"] in {"low", "info"} for finding in verdicts.document["findings"])

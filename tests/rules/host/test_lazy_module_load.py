@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from tests.support.trace_builder import GEMM, Program, decode_step
+from tests.support.verdicts import Clinic
+
+RULE = "lazy-module-load"
+
+
+def load(program: Program, length_us: float = 30_000) -> None:
+    """A library builds a plan: silence, a module call, silence, then the launch."""
+    program.silence(length_us / 2)
+    program.call("cuLibraryLoadData", 800)
+    program.silence(length_us / 2)
+    program.launch(GEMM, 5)
+
+
+def test_fires_when_code_is_loaded_step_after_step(clinic: Clinic) -> None:
+    program = Program()
+    for step in range(8):
+        decode_step(program)
+        if step % 2:
+            load(program)
+    verdicts = clinic.verdicts(program)
+    assert verdicts.first == RULE
+    assert verdicts.evidence(RULE, "longest interval") > 29
+
+
+def test_fires_on_silence_under_one_operator_where_module_calls_are_not_recorded(clinic: Clinic) -> None:
+    program = Program()
+    for step in range(8):
+        decode_step(program)
+        if step % 2:
+            with program.annotation("aten::_cudnn_attention_forward", "cpu_op"):
+                program.silence(30_000)
+                program.launch(GEMM, 5)
+    assert clinic.verdicts(program).first == RULE
+
+
+def test_is_information_when_only_the_first_steps_load(clinic: Clinic) -> None:
+    program = Program()
+    decode_step(program)
+    load(program, 6_000)
+    for _ in range(60):
+        decode_step(program)
+    assert clinic.verdicts(program).finding(RULE)["severity"] == "info"
+
+
+def test_leaves_a_silence_without_module_calls_to_the_step_gap(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(6):
+        program.silence(30_000)
+        decode_step(program)
+    verdicts = clinic.verdicts(program)
+    assert RULE not in verdicts.found
+    assert verdicts.first == "step-gap-scheduler"

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from tests.support.trace_builder import GEMM, Program, decode_step
+from tests.support.verdicts import Clinic
+
+RULE = "step-gap-scheduler"
+
+
+def test_fires_and_names_the_range_that_covers_the_pause(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(5):
+        with program.annotation("build_batch"):
+            program.silence(20_000)
+        decode_step(program)
+    verdicts = clinic.verdicts(program)
+    finding = verdicts.finding(RULE)
+    assert verdicts.first == RULE
+    assert "build_batch" in finding["title"]
+    # 20 of 21 ms a step are pause
+    assert finding["gain"]["speedup_expected"] > 4
+    assert verdicts.evidence(RULE, "longest pause") > 19.9
+
+
+def test_fires_without_any_annotation(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(5):
+        program.silence(20_000)
+        decode_step(program)
+    assert clinic.verdicts(program).first == RULE
+
+
+def test_is_silent_when_the_pause_hides_behind_a_full_queue(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(5):
+        decode_step(program)
+        program.launch(GEMM, 40_000)
+        program.silence(20_000)
+    verdicts = clinic.verdicts(program)
+    assert RULE not in verdicts.found
+    assert "had work meanwhile" in verdicts.ruled_out[RULE]
+
+
+def test_is_low_at_most_for_a_pause_that_comes_once(clinic: Clinic) -> None:
+    program = Program()
+    for step in range(6):
+        if step == 3:
+            program.silence(20_000)
+        decode_step(program)
+    assert clinic.verdicts(program).finding(RULE)["severity"] == "low"
+
+
+def test_is_silent_while_another_thread_of_the_process_launches(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(5):
+        decode_step(program)
+        with program.thread(5151):
+            for _ in range(400):
+                program.silence(10)
+                program.launch(GEMM, 3)
+    assert RULE not in clinic.verdicts(program).found

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from tests.support.trace_builder import ADD, GEMM, HEAD_GEMM, SGEMM, Program, decode_step
+from tests.support.verdicts import Clinic
+
+RULE = "wrong-dtype-fp32"
+TF32 = "cutlass_80_tensorop_s1688gemm_128x128_16x5_tn_align4"
+
+
+def step(program: Program, product: str, product_us: float) -> None:
+    """One step of forty products behind a full queue."""
+    program.copy("HtoD pinned", 64)
+    for _ in range(40):
+        program.silence(4)
+        program.launch(product, product_us)
+        program.launch(ADD, 5)
+    program.launch(HEAD_GEMM, 80)
+    program.wait()
+
+
+def test_fires_with_the_ratio_of_the_units_for_large_products(clinic: Clinic) -> None:
+    program = Program(compute_capability=(9, 0))
+    for _ in range(5):
+        step(program, SGEMM, 900)
+    verdicts = clinic.verdicts(program)
+    finding = verdicts.finding(RULE)
+    assert verdicts.first == RULE
+    # four fifths of 989 / 67 TFLOP/s on the products, little else in the step
+    assert 7 < finding["gain"]["speedup_expected"] < 12
+    assert verdicts.evidence(RULE, "of these bound by arithmetic") > 0.99
+
+
+def test_promises_a_factor_of_two_where_bandwidth_binds(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(5):
+        step(program, "void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 2, 2>", 200)
+    assert 1.6 < clinic.verdicts(program).finding(RULE)["gain"]["speedup_expected"] < 2.05
+
+
+def test_is_silent_on_bf16_and_tf32(clinic: Clinic) -> None:
+    for product in (GEMM, TF32):
+        program = Program()
+        for _ in range(5):
+            step(program, product, 200)
+        assert RULE not in clinic.verdicts(program).found
+
+
+def test_is_silent_on_a_router_in_fp32(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(5):
+        step(program, GEMM, 200)
+        program.launch(SGEMM, 200)
+    assert RULE not in clinic.verdicts(program).found
+
+
+def test_is_ruled_out_when_launches_bind(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(6):
+        decode_step(program)
+        program.silence(20)
+        for _ in range(20):
+            program.silence(20)
+            program.launch(SGEMM, 3)
+    verdicts = clinic.verdicts(program)
+    assert verdicts.first == "host-dispatch-bound"
+    assert RULE in verdicts.ruled_out

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from tests.support.trace_builder import Program, decode_step
+from tests.support.verdicts import Clinic
+
+RULE = "pageable-copies"
+MIB = 2**20
+
+
+def test_fires_when_large_copies_go_through_pageable_memory(clinic: Clinic) -> None:
+    program = Program()
+    for step in range(6):
+        program.copy("HtoD pageable", (16 + step) * MIB, gigabytes_per_s=6)
+        decode_step(program)
+    verdicts = clinic.verdicts(program)
+    finding = verdicts.finding(RULE)
+    assert verdicts.first == RULE
+    assert verdicts.evidence(RULE, "rate of these copies") < 7
+    assert finding["gain"]["speedup_expected"] > 1.3
+    assert "pin_memory" in finding["fixes"][0]["setting"]
+
+
+def test_says_to_keep_on_the_device_what_comes_up_again(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(6):
+        program.copy("HtoD pageable", 16 * MIB, gigabytes_per_s=6)
+        decode_step(program)
+    assert "keep on the device" in clinic.verdicts(program).finding(RULE)["fixes"][0]["setting"]
+
+
+def test_is_silent_on_pinned_copies_of_the_same_size(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(6):
+        program.copy("HtoD pinned", 16 * MIB, gigabytes_per_s=50, stream=13)
+        decode_step(program, kernel_us=20)
+    assert RULE not in clinic.verdicts(program).found
+
+
+def test_is_silent_on_pageable_copies_of_a_few_bytes(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(6):
+        program.copy("HtoD pageable", 65_535, gigabytes_per_s=6)
+        decode_step(program)
+    assert RULE not in clinic.verdicts(program).found
+
+
+def test_does_not_count_the_load_phase(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(30):
+        program.copy("HtoD pageable", 64 * MIB, gigabytes_per_s=6)
+    for _ in range(6):
+        decode_step(program)
+    verdicts = clinic.verdicts(program)
+    assert RULE not in verdicts.found
+    assert "load phase cut" in verdicts.document["window"]["chosen_by"]

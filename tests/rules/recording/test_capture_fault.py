@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from tests.support.trace_builder import GEMM, Program, decode_step
+from tests.support.verdicts import Clinic
+
+RULE = "capture-fault"
+
+
+def test_comes_first_when_launches_have_no_kernels(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(6):
+        decode_step(program)
+    kernels = [event for event in program.events if event["cat"] == "kernel"]
+    lost = {id(event) for event in kernels[::2]}
+    program.events[:] = [event for event in program.events if id(event) not in lost]
+    verdicts = clinic.verdicts(program)
+    assert verdicts.first == RULE
+    assert verdicts.finding(RULE)["severity"] == "high"
+
+
+def test_says_what_a_recording_without_device_work_holds(clinic: Clinic) -> None:
+    program = Program()
+    with program.annotation("step"):
+        for _ in range(30):
+            program.call("cudaLaunchKernel", 5)
+    finding = clinic.verdicts(program).finding(RULE)
+    assert "30 launches and no kernel" in finding["summary"]
+
+
+def test_tells_graph_capture_from_serving(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(3):
+        program.launch(GEMM, 3)
+        program.call("cudaStreamBeginCapture")
+        for _ in range(100):
+            program.silence(5)
+            program.call("cudaLaunchKernel", 4)
+        program.call("cudaStreamEndCapture")
+    assert "being captured" in clinic.verdicts(program).finding(RULE)["summary"]
+
+
+def test_is_silent_on_launches_still_in_the_queue_at_the_end(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(6):
+        decode_step(program)
+    for _ in range(200):
+        program.call("cudaLaunchKernel", 4)
+    assert RULE not in clinic.verdicts(program).found

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from tests.support.trace_builder import Program, decode_step
+from tests.support.traces import shared_trace
+from tests.support.verdicts import Clinic, verdicts_on
+
+RULE = "trace-blind"
+
+
+def test_says_so_when_kernels_hide_in_graph_rows(clinic: Clinic) -> None:
+    finding = verdicts_on(shared_trace("h200/launch-fixed.nsys-rep"), clinic.capfd).finding(RULE)
+    assert finding["severity"] == "info"
+    assert any("--cuda-graph-trace=node" in fix["setting"] for fix in finding["fixes"])
+
+
+def test_says_so_when_the_host_side_is_missing(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(4):
+        decode_step(program)
+    program.events[:] = [event for event in program.events if not event["cat"].startswith("cuda_")]
+    verdicts = clinic.verdicts(program)
+    assert "no launch" in verdicts.finding(RULE)["summary"]
+    assert "host-dispatch-bound" in verdicts.not_run
+
+
+def test_is_silent_when_every_kernel_is_seen(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(4):
+        decode_step(program)
+    assert RULE not in clinic.verdicts(program).found
