@@ -176,7 +176,11 @@ class _Assembly:
         block_size = self._config.block_size if self._config.kv == "paged" else self._max_len
         block_bytes = block_size * geometry.bytes_per_token(dtype)
         num_blocks = num_kv_blocks(self._config, self._max_len, block_size, block_bytes, self._device)
-        return PagedKv(geometry, num_blocks, block_size, dtype, self._device)
+        kv = PagedKv(geometry, num_blocks, block_size, dtype, self._device)
+        if dtype == FP8:
+            for layer, (k_scale, v_scale) in self._decoder.kv_scales.items():
+                kv.set_scales(layer, k_scale, v_scale)
+        return kv
 
     def _forward(
         self, model: ModelOnDevice, last_tokens: Tensor, tokens_per_request: tuple[int, ...], max_len: int
