@@ -196,6 +196,6 @@ class EngineCore:
     def _check(self, prompt_token_ids: Sequence[int], params: SamplingParams) -> None:
         if params.stop and self.vocabulary.tokenizer is None:
             raise ConfigError("stop strings need a tokenizer, and the checkpoint has none")
-        for token in prompt_token_ids:
+        for token in (min(prompt_token_ids, default=0), max(prompt_token_ids, default=0)):
             if not 0 <= token < self.vocabulary.size:
                 raise RequestRejectedError(f"token id {token} is outside the vocabulary of {self.vocabulary.size}")

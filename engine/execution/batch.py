@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -97,6 +98,27 @@ class BatchNumbers:
             self.block_table_BM,
         ]
 
+    def kept_in(self, arrays: Sequence[NDArray[Any]]) -> BatchNumbers:
+        """The same batch in other arrays, given in the order of `arrays`; they get its values."""
+        for kept, array in zip(arrays, self.arrays(), strict=True):
+            kept[...] = array
+        tokens, positions, from_last, slots, mapping, rows, row_slots, cu_q, seq_lens, table = arrays
+        return BatchNumbers(
+            token_ids_T=tokens,
+            positions_T=positions,
+            from_last_T=from_last,
+            slots_T=slots,
+            slot_mapping_T=mapping,
+            logit_rows_R=rows,
+            row_slots_R=row_slots,
+            cu_q_B1=cu_q,
+            seq_lens_B=seq_lens,
+            block_table_BM=table,
+            max_q=self.max_q,
+            max_k=self.max_k,
+            takes_last=self.takes_last,
+        )
+
     def on_device(self, tensors: Sequence[Tensor]) -> Batch:
         """Put the batch together from its arrays on the device, in the order of `arrays`."""
         tokens, positions, from_last, slots, mapping, rows, row_slots, cu_q, seq_lens, table = tensors
@@ -142,7 +164,7 @@ def block_table(rows: Sequence[Sequence[int]]) -> NDArray[np.int32]:
     lengths_B = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
     table_BM = np.zeros((len(rows), padded_width(int(lengths_B.max()))), dtype=np.int32)
     is_used_BM = np.arange(table_BM.shape[1]) < lengths_B[:, None]
-    table_BM[is_used_BM] = np.fromiter((block for row in rows for block in row), np.int32, int(lengths_B.sum()))
+    table_BM[is_used_BM] = np.fromiter(chain.from_iterable(rows), np.int32, int(lengths_B.sum()))
     return table_BM
 
 
@@ -164,7 +186,7 @@ def logit_rows(
 
 def _token_ids(scheduled: Sequence[ScheduledRequest]) -> NDArray[np.int64]:
     """Token ids of all requests in a row; 0 where only the device knows the token."""
-    flat = (token for item in scheduled for token in _padded(item))
+    flat = chain.from_iterable(map(_padded, scheduled))
     return np.fromiter(flat, dtype=np.int64, count=sum(item.num_tokens for item in scheduled))
 
 

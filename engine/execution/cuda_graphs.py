@@ -16,10 +16,9 @@ import torch
 
 from engine.execution.batch import BatchNumbers, padded_width
 from engine.execution.forward import PassOutput
-from engine.execution.staging import layout_size, layout_views
+from engine.execution.staging import array_views, layout_size, layout_views
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from torch import Tensor
 
     from engine.execution.counters import Counters
@@ -51,62 +50,62 @@ class GraphSizes:
 
 
 class DecodeInputs:
-    """Inputs of decode steps of one size, kept from step to step: most rows of the block table do not change."""
+    """Inputs of decode steps of one size, in one piece of host memory that is kept from step to step.
+
+    Most rows of the block table are those of the step before, and only the others are written.
+    """
 
     def __init__(self, num_requests: int, num_tokens: int, sizes: GraphSizes) -> None:
         """Start with padding only.
 
         Args:
             num_requests: rows.
-            num_tokens: tokens of each row.
+            num_tokens: tokens of each row, Q.
             sizes: lengths; its `max_requests` is the slot of padding.
         """
+        num_columns = padded_width(-(-sizes.max_len // sizes.block_size))
+        initial = _padding(num_requests, num_tokens, num_columns, sizes)
+        self.packed = np.zeros(layout_size(initial.arrays()), np.uint8)
+        self.numbers = initial.kept_in(array_views(initial.arrays(), self.packed))
         self._num_tokens = num_tokens
         self._block_size = sizes.block_size
         self._padding_slot = sizes.max_requests
-        total = num_requests * num_tokens
-        num_columns = padded_width(-(-sizes.max_len // sizes.block_size))
-        self.numbers = BatchNumbers(
-            token_ids_T=np.zeros(total, np.int64),
-            positions_T=np.zeros(total, np.int64),
-            from_last_T=np.zeros(total, np.int64),
-            slots_T=np.full(total, self._padding_slot, np.int64),
-            slot_mapping_T=np.full(total, -1, np.int64),
-            logit_rows_R=np.arange(total, dtype=np.int64),
-            row_slots_R=np.full(total, self._padding_slot, np.int64),
-            cu_q_B1=np.arange(0, total + 1, num_tokens, dtype=np.int32),
-            seq_lens_B=np.zeros(num_requests, np.int32),
-            block_table_BM=np.zeros((num_requests, num_columns), np.int32),
-            max_q=num_tokens,
-            max_k=sizes.max_len,
-            takes_last=True,
-        )
+        self._num_filled = 0
         self._rows: list[tuple[int, ...]] = [()] * num_requests
+        self._row_B1 = np.arange(num_requests)[:, None]
+        self._offset_Q = np.arange(num_tokens)
 
-    def fill(self, scheduled: Sequence[ScheduledRequest], slots: Sequence[int]) -> list[NDArray[np.generic]]:
-        """Put requests into the first rows and padding behind them; returns the arrays in the order of a batch."""
-        numbers = self.numbers
+    def fill(self, scheduled: Sequence[ScheduledRequest], slots: Sequence[int]) -> None:
+        """Put requests into the first rows, and padding behind them."""
+        numbers, num_tokens = self.numbers, self._num_tokens
         count = len(scheduled)
-        used = count * self._num_tokens
+        used = count * num_tokens
+        starts: list[int] = []
+        tokens: list[int] = []
+        from_last: list[int] = []
         for row, item in enumerate(scheduled):
-            if self._rows[row] != item.block_ids:
-                self._rows[row] = item.block_ids
+            if self._rows[row] is not item.block_ids and self._rows[row] != item.block_ids:
                 numbers.block_table_BM[row, : len(item.block_ids)] = item.block_ids
-        known = [(*item.token_ids, 0)[: self._num_tokens] for item in scheduled]
-        starts_B = np.array([item.start for item in scheduled], np.int64)
-        positions_BQ = starts_B[:, None] + np.arange(self._num_tokens)
-        blocks_BQ = np.take_along_axis(numbers.block_table_BM[:count], positions_BQ // self._block_size, axis=1)
-        numbers.token_ids_T[:used] = np.array(known, np.int64).reshape(-1)
-        numbers.positions_T[:used] = positions_BQ.reshape(-1)
-        last_of_each = numbers.from_last_T[:used].reshape(count, self._num_tokens)[:, -1]
-        last_of_each[:] = [item.takes_last_token for item in scheduled]
-        numbers.slots_T[:used] = np.repeat(np.asarray(slots, np.int64), self._num_tokens)
-        mapping_BQ = blocks_BQ.astype(np.int64) * self._block_size + positions_BQ % self._block_size
-        numbers.slot_mapping_T[:used] = mapping_BQ.reshape(-1)
-        numbers.seq_lens_B[:count] = starts_B + self._num_tokens
-        self._pad(count, used)
+            self._rows[row] = item.block_ids
+            starts.append(item.start)
+            tokens += item.token_ids
+            is_unknown = len(item.token_ids) < num_tokens
+            from_last.append(is_unknown)
+            if is_unknown:
+                tokens.append(0)
+        positions_BQ = np.array(starts)[:, None] + self._offset_Q
+        numbers.token_ids_T[:used] = tokens
+        numbers.positions_T[:used].reshape(count, num_tokens)[:] = positions_BQ
+        numbers.from_last_T[num_tokens - 1 : used : num_tokens] = from_last
+        numbers.slots_T[:used].reshape(count, num_tokens)[:] = np.array(slots)[:, None]
+        blocks_BQ = numbers.block_table_BM[self._row_B1[:count], positions_BQ // self._block_size]
+        mapping_BQ = blocks_BQ * np.int64(self._block_size) + positions_BQ % self._block_size
+        numbers.slot_mapping_T[:used].reshape(count, num_tokens)[:] = mapping_BQ
+        numbers.seq_lens_B[:count] = positions_BQ[:, -1] + 1
+        if count < self._num_filled:
+            self._pad(count, used)
+        self._num_filled = count
         numbers.row_slots_R[:] = numbers.slots_T
-        return numbers.arrays()
 
     def _pad(self, count: int, used: int) -> None:
         numbers = self.numbers
@@ -116,6 +115,25 @@ class DecodeInputs:
         numbers.slots_T[used:] = self._padding_slot
         numbers.slot_mapping_T[used:] = -1
         numbers.seq_lens_B[count:] = 0
+
+
+def _padding(num_requests: int, num_tokens: int, num_columns: int, sizes: GraphSizes) -> BatchNumbers:
+    total = num_requests * num_tokens
+    return BatchNumbers(
+        token_ids_T=np.zeros(total, np.int64),
+        positions_T=np.zeros(total, np.int64),
+        from_last_T=np.zeros(total, np.int64),
+        slots_T=np.full(total, sizes.max_requests, np.int64),
+        slot_mapping_T=np.full(total, -1, np.int64),
+        logit_rows_R=np.arange(total, dtype=np.int64),
+        row_slots_R=np.full(total, sizes.max_requests, np.int64),
+        cu_q_B1=np.arange(0, total + 1, num_tokens, dtype=np.int32),
+        seq_lens_B=np.zeros(num_requests, np.int32),
+        block_table_BM=np.zeros((num_requests, num_columns), np.int32),
+        max_q=num_tokens,
+        max_k=sizes.max_len,
+        takes_last=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +177,8 @@ class GraphedPass:
         recorded = self._find(scheduled)
         if recorded is None:
             return self._eager.run(scheduled, slots)
-        self._staging.copy_into(recorded.inputs.fill(scheduled, slots), recorded.buffer)
+        recorded.inputs.fill(scheduled, slots)
+        self._staging.copy_packed(recorded.inputs.packed, recorded.buffer)
         recorded.graph.replay()
         self._counters.graph_replays += 1
         num_rows = sum(item.num_tokens for item in scheduled)
@@ -180,7 +199,7 @@ class GraphedPass:
         inputs = DecodeInputs(num_requests, num_tokens, self._sizes)
         arrays = inputs.numbers.arrays()
         buffer = torch.zeros(layout_size(arrays), dtype=torch.uint8, device=device)
-        self._staging.copy_into(arrays, buffer)
+        self._staging.copy_packed(inputs.packed, buffer)
         batch = inputs.numbers.on_device(layout_views(arrays, buffer))
         side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())

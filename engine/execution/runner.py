@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -133,6 +133,9 @@ class Runner:
         choice = self._choice.choose(output, sampling, proposal)
         if self._options.keeps_last_tokens and choice.tokens_R is not output.best_R:
             self._last_tokens.index_copy_(0, output.row_slots_R, choice.tokens_R)
+        if choice.tokens_R is output.best_R and self._options.micro_batch_size is not None:
+            # What a pass gives is valid until the next pass, which may belong to this step.
+            choice = replace(choice, tokens_R=choice.tokens_R.clone())
         return choice
 
     def _copy_blocks(self, host_blocks: HostBlocks, plan: StepPlan) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -63,23 +63,27 @@ class PinnedStaging:
 
     def to_device(self, arrays: Sequence[NDArray[np.generic]]) -> list[Tensor]:
         """Pack the arrays into one pinned buffer and copy it once."""
-        target = torch.empty(layout_size(arrays), dtype=torch.uint8, device=self._device)
-        self.copy_into(arrays, target)
+        size = layout_size(arrays)
+        host, is_read = self._writable(size)
+        for view, array in zip(array_views(arrays, host.numpy()), arrays, strict=True):
+            view[...] = array
+        target = torch.empty(size, dtype=torch.uint8, device=self._device)
+        self._send(host, is_read, target)
         return layout_views(arrays, target)
 
-    def copy_into(self, arrays: Sequence[NDArray[np.generic]], target: Tensor) -> None:
-        """Pack the arrays as `layout_views` finds them into a buffer on the device; CUDA graphs keep theirs.
+    def copy_packed(self, packed: NDArray[np.uint8], target: Tensor) -> None:
+        """Copy bytes that are packed already into a buffer on the device; CUDA graphs keep theirs.
 
         Args:
-            arrays: the values.
-            target: uint8, at least `layout_size(arrays)` long.
+            packed: as `array_views` lays arrays out.
+            target: uint8, as long.
         """
-        starts, size = _layout(arrays)
-        host, is_read = self._writable(size)
-        view = host.numpy()
-        for start, array in zip(starts, arrays, strict=True):
-            view[start : start + array.nbytes].view(array.dtype)[:] = array.reshape(-1)
-        target[:size].copy_(host[:size], non_blocking=True)
+        host, is_read = self._writable(packed.nbytes)
+        host.numpy()[: packed.nbytes] = packed
+        self._send(host, is_read, target)
+
+    def _send(self, host: Tensor, is_read: torch.cuda.Event, target: Tensor) -> None:
+        target.copy_(host[: target.numel()], non_blocking=True)
         is_read.record()
         self._free.append((host, is_read))
         self._counters.pinned_copies += 1
@@ -95,10 +99,19 @@ class PinnedStaging:
 
 
 def layout_views(arrays: Sequence[NDArray[np.generic]], buffer: Tensor) -> list[Tensor]:
-    """Views of a uint8 buffer where `PinnedStaging.copy_into` puts arrays of these types and shapes."""
+    """Views of a uint8 tensor where arrays of these types and shapes are packed."""
     starts, _ = _layout(arrays)
     return [
-        buffer[start : start + array.nbytes].view(_torch_dtype(array)).view(array.shape)
+        buffer[start : start + array.nbytes].view(_DTYPES[array.dtype]).view(array.shape)
+        for start, array in zip(starts, arrays, strict=True)
+    ]
+
+
+def array_views(arrays: Sequence[NDArray[np.generic]], buffer: NDArray[np.uint8]) -> list[NDArray[Any]]:
+    """Views of a uint8 array where arrays of these types and shapes are packed."""
+    starts, _ = _layout(arrays)
+    return [
+        buffer[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
         for start, array in zip(starts, arrays, strict=True)
     ]
 
@@ -114,10 +127,6 @@ def _layout(arrays: Sequence[NDArray[np.generic]]) -> tuple[list[int], int]:
         starts.append(end)
         end += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
     return starts, end
-
-
-def _torch_dtype(array: NDArray[np.generic]) -> torch.dtype:
-    return _DTYPES[array.dtype]
 
 
 _DTYPES = {
