@@ -37,8 +37,8 @@ MIN_SPLIT = 128
 MAX_SPLITS = 16
 """Most splits of a request; a power of two. All of them are merged in one load per row."""
 
-BLOCK_N = 64
-"""Keys per step of a program."""
+BLOCK_N = 128
+"""Keys per step of a program, for heads of up to 256 bytes; less for larger ones, which would not fit."""
 
 _MIN_DOT_ROWS = 16
 _MERGE_ROWS = 4
@@ -330,6 +330,8 @@ def paged_decode(
         return
     num_kv_heads = pages.k_BSND.shape[2]
     group = num_heads // num_kv_heads
+    block_d = max(16, triton.next_power_of_2(head_dim))
+    block_n = max(16, min(BLOCK_N, BLOCK_N * 256 // (block_d * new.q_THD.element_size())))
     block_m = max(_MIN_DOT_ROWS, triton.next_power_of_2(group))
     max_q = min(paging.max_q, MAX_QUERIES)
     tiles = num_kv_heads * triton.cdiv(max_q, block_m // group)
@@ -367,14 +369,14 @@ def paged_decode(
         KV_HEADS=num_kv_heads,
         GROUP=group,
         HEAD_DIM=head_dim,
-        BLOCK_D=max(16, triton.next_power_of_2(head_dim)),
+        BLOCK_D=block_d,
         PAGE=pages.k_BSND.shape[1],
         WINDOW=scores.window or 0,
         NEW_TOKENS=triton.next_power_of_2(max_q),
         TOKEN_LIMIT=MAX_QUERIES,
         TILE_TOKENS=block_m // group,
         BLOCK_M=block_m,
-        BLOCK_N=BLOCK_N,
+        BLOCK_N=block_n,
         MIN_SPLIT=MIN_SPLIT,
         MAX_SPLITS=MAX_SPLITS,
         MERGE_ROWS=_MERGE_ROWS,

@@ -124,7 +124,14 @@ def vector_linear(
     """
     _check(x_1I, weight_OI, norm)
     out_1O = torch.empty((1, weight_OI.shape[0]), dtype=x_1I.dtype, device=x_1I.device)
-    _launch(x_1I, weight_OI, norm, residual_1O, out_1O, tile or _choose_tile(weight_OI.shape[1], gates=False))
+    _launch(
+        x_1I,
+        weight_OI,
+        norm,
+        residual_1O,
+        out_1O,
+        tile or _choose_tile(weight_OI.shape[1], norms=norm is not None, gates=False),
+    )
     return out_1O
 
 
@@ -149,7 +156,14 @@ def vector_gate_up(
     """
     _check(x_1I, weight_2FI, norm)
     out_1F = torch.empty((1, weight_2FI.shape[0] // 2), dtype=x_1I.dtype, device=x_1I.device)
-    _launch(x_1I, weight_2FI, norm, None, out_1F, tile or _choose_tile(weight_2FI.shape[1], gates=True))
+    _launch(
+        x_1I,
+        weight_2FI,
+        norm,
+        None,
+        out_1F,
+        tile or _choose_tile(weight_2FI.shape[1], norms=norm is not None, gates=True),
+    )
     return out_1F
 
 
@@ -180,10 +194,14 @@ def _check(x_1I: Tensor, weight_OI: Tensor, norm: tuple[Tensor, float] | None) -
         raise ValueError(f"norm of {tuple(norm[0].shape)} weights does not fit {tuple(x_1I.shape)}")
 
 
-def _choose_tile(num_in: int, *, gates: bool) -> VectorTile:
-    """Tile that was fastest on an H200 (tests/benchmarks/results); a gate doubles the weights per output row."""
+def _choose_tile(num_in: int, *, norms: bool, gates: bool) -> VectorTile:
+    """The tile that was fastest in a decode step on an H200 (tests/benchmarks/gpu_tuning.py and its results)."""
     if gates:
         return VectorTile(4, 1024, 4) if num_in >= 4096 else VectorTile(4, 512, 2)
+    if num_in >= 8192:
+        return VectorTile(2, 2048, 4)
+    if num_in >= 4096:
+        return VectorTile(1, 4096, 4) if norms else VectorTile(4, 512, 2)
     return VectorTile(4, min(2048, triton.next_power_of_2(num_in)), 4)
 
 
