@@ -29,7 +29,7 @@ from engine.execution.warm_up import warm_up
 from engine.model.checkpoint import read_config
 from engine.model.kv.concat import ConcatKv
 from engine.model.kv.paged import FP8, KvGeometry, PagedKv
-from engine.model.moe import LoopedExperts
+from engine.model.moe import LoopedExperts, MixtureOfExperts
 from engine.model.operators import REFERENCE, OneTokenOperators, Operators
 from engine.model.weight_format import WeightFormat
 from engine.model.weights import LoadOptions, load_decoder
@@ -112,9 +112,13 @@ class _Assembly:
         stream = self._decoder.weight_stream
         if stream is not None:
             self._parts.watch("pinned_copies" if stream.is_pinned else "pageable_copies", lambda: stream.num_copies)
-        loops = [module for module in self._decoder.modules() if isinstance(module, LoopedExperts)]
+        modules = list(self._decoder.modules())
+        loops = [module for module in modules if isinstance(module, LoopedExperts)]
+        gates = [module for module in modules if isinstance(module, MixtureOfExperts)]
         if loops:
             self._parts.watch("expert_visits", lambda: sum(loop.num_visits for loop in loops))
+        if gates:
+            self._parts.watch("gating_rounds", lambda: sum(gate.num_gate_rounds for gate in gates))
 
     @property
     def _overlaps(self) -> bool:
@@ -135,7 +139,7 @@ class _Assembly:
             offloaded_share=config.weight_offload,
             is_prefetching=config.weight_copies == "prefetch",
             has_grouped_experts=config.moe_routing == "grouped",
-            has_fused_gate=config.moe_routing == "grouped",
+            has_fused_gate=config.moe_gating == "fused",
         )
         return load_decoder(folder, options)
 
@@ -239,6 +243,7 @@ class _Assembly:
             max_running=config.max_num_seqs,
             max_step_tokens=config.max_num_batched_tokens,
             num_host_blocks=config.host_blocks,
+            max_cold_copies=config.cold_copies,
             preemption=Preemption(config.preemption),
             prefix_caching=config.prefix_caching and config.kv == "paged",
             prefix_namespace=str(kv.dtype),

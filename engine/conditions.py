@@ -148,6 +148,14 @@ _ALL = (
     ),
     Condition(
         "slow-gating",
+        "the experts of a token are chosen in rounds of softmax, maximum and mask",
+        sick={"moe_gating": "rounds"},
+        cure={"moe_gating": "fused"},
+        proof="gating_rounds is experts per token x layers x passes instead of 0; moe_routing takes longer",
+        needs="a model with experts",
+    ),
+    Condition(
+        "moe-expert-loop",
         "experts are visited one after another from Python",
         sick={"moe_routing": "loop", "cuda_graphs": False},
         cure={"moe_routing": "grouped", "cuda_graphs": False},

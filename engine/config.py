@@ -25,12 +25,15 @@ class EngineConfig:
             pageable copy of each layer.
         attention: backend; "auto" is `triton_paged` on a GPU and `torch_ref` elsewhere.
         moe_routing: how tokens reach experts; "loop" visits experts one after another, "grouped" sorts once.
+        moe_gating: how experts are chosen; "rounds" takes one after the other, "fused" all at once.
         kv: layout of the KV cache.
         kv_dtype: type of the KV cache; "auto" is the model's.
         block_size: tokens in a KV block (paged layout).
         num_blocks: blocks in the pool; None sizes it by memory.
         memory_share: share of the device's memory to use when `num_blocks` is None, in (0, 1].
         host_blocks: blocks of host memory for preempted requests; 0 has none.
+        cold_copies: blocks of the prefix cache that are copied to the host in a step at most, so that they are found
+            there once the device has given them away; 0 keeps none. Needs `host_blocks`.
         kv_copies: host memory of offloaded KV, "pinned" (asynchronous) or "pageable".
         prefix_caching: reuse the KV of equal prompt beginnings.
         max_model_len: prompt and output together, tokens; None is the model's own limit.
@@ -65,12 +68,14 @@ class EngineConfig:
     weight_copies: Literal["prefetch", "blocking"] = "prefetch"
     attention: Literal["auto", "torch_ref", "eager", "varlen", "triton_paged"] = "auto"
     moe_routing: Literal["grouped", "loop"] = "grouped"
+    moe_gating: Literal["fused", "rounds"] = "fused"
     kv: KvLayout = "paged"
     kv_dtype: Literal["auto", "fp8"] = "auto"
     block_size: int = 16
     num_blocks: int | None = None
     memory_share: float = 0.9
     host_blocks: int = 0
+    cold_copies: int = 0
     kv_copies: Literal["pinned", "pageable"] = "pinned"
     prefix_caching: bool = True
     max_model_len: int | None = None
@@ -138,6 +143,10 @@ class EngineConfig:
         _require(self.preemption != "swap" or self.host_blocks > 0, "preemption=swap needs host_blocks above 0")
         _require(self.preemption != "swap" or self.kv == "paged", "preemption=swap needs kv=paged")
         _require(
+            self.cold_copies == 0 or (self.host_blocks > 0 and self.kv == "paged" and self.prefix_caching),
+            "cold_copies needs host_blocks above 0, kv=paged and prefix_caching",
+        )
+        _require(
             self.speculate is None or not self.overlap,
             "speculate needs the tokens of a step before the next is scheduled: overlap must be off",
         )
@@ -173,6 +182,7 @@ _LOWEST = {
     "block_size": 1,
     "num_blocks": 1,
     "host_blocks": 0,
+    "cold_copies": 0,
     "max_model_len": 1,
     "max_num_seqs": 1,
     "max_num_batched_tokens": 1,

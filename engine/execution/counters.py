@@ -26,6 +26,7 @@ class Counters:
         kv_slots_allocated_sum: slots of blocks in use, added up over steps.
         kv_bytes_copied: bytes moved because KV grows by concatenation.
         expert_visits: times a single expert was run by itself.
+        gating_rounds: rounds in which experts were chosen one after the other; a replayed graph counts nothing.
         preemptions: requests that lost their blocks.
         swapped_out_blocks: blocks copied to the host.
         swapped_in_blocks: blocks copied back.
@@ -59,6 +60,7 @@ class Counters:
     kv_slots_allocated_sum: int = 0
     kv_bytes_copied: int = 0
     expert_visits: int = 0
+    gating_rounds: int = 0
     preemptions: int = 0
     swapped_out_blocks: int = 0
     swapped_in_blocks: int = 0

@@ -154,7 +154,12 @@ def has_grouped_product(rows: Tensor) -> bool:
 
 
 class MixtureOfExperts(nn.Module):
-    """Router and experts in the place of an MLP."""
+    """Router and experts in the place of an MLP.
+
+    `num_gate_rounds` counts rounds of `gate_in_rounds` since the weights were loaded; a replayed graph counts nothing.
+    """
+
+    num_gate_rounds = 0
 
     def __init__(self, router_ED: Tensor, experts: Experts, gate: Gate, top_k: int, is_renormalised: bool) -> None:
         """Keep the parts.
@@ -175,6 +180,8 @@ class MixtureOfExperts(nn.Module):
 
     def forward(self, x_TD: Tensor) -> Tensor:
         """Apply to T tokens."""
+        if self._gate is gate_in_rounds:
+            self.num_gate_rounds += self._top_k
         with span(Range.MOE_ROUTING):
             logits_TE = functional.linear(x_TD.float(), self.router)
             weights_TK, experts_TK = self._gate(logits_TE, self._top_k, self._is_renormalised)

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'engine'")
 
-from engine import LLM  # noqa: E402
+from engine import LLM, SamplingParams  # noqa: E402
 from engine.benchmark import Measurement  # noqa: E402
 from tests.support.engine_requests import MixedRequests, measured, mixed_requests  # noqa: E402
 from tests.support.tiny_models import make_model, save_model  # noqa: E402
@@ -54,9 +54,9 @@ def test_single_requests_never_share_a_step(llama: tuple[Path, MixedRequests]) -
 
 def test_dynamic_batching_waits_for_its_window(llama: tuple[Path, MixedRequests]) -> None:
     at_once = measured(*llama, **BASE, batching="dynamic", max_num_seqs=20, batch_window_s=0.0)
-    later = measured(*llama, **BASE, batching="dynamic", max_num_seqs=20, batch_window_s=0.3)
+    later = measured(*llama, **BASE, batching="dynamic", max_num_seqs=20, batch_window_s=0.1)
     first = [answer.ttft_s for answer in later.answers if answer.ttft_s is not None]
-    assert min(first) >= 0.3
+    assert min(first) >= 0.1
     assert at_once.counters["steps"] == later.counters["steps"]
 
 
@@ -167,6 +167,35 @@ def test_experts_in_a_loop_are_counted(tmp_path: Path) -> None:
     loop = measured(folder, requests, **BASE, moe_routing="loop").counters
     grouped = measured(folder, requests, **BASE, moe_routing="grouped").counters
     assert loop["expert_visits"] > 0 == grouped["expert_visits"]
+
+
+def test_rounds_of_gating_are_counted(tmp_path: Path) -> None:
+    model = make_model("mixtral")
+    folder, requests = save_model(model, tmp_path), mixed_requests(model, 4)
+    rounds = measured(folder, requests, **BASE, moe_gating="rounds").counters
+    assert rounds["gating_rounds"] == 2 * 2 * rounds["pieces"]
+    assert measured(folder, requests, **BASE, moe_gating="fused").counters["gating_rounds"] == 0
+
+
+def test_cold_prefixes_are_found_on_the_host(llama: tuple[Path, MixedRequests]) -> None:
+    """Prompts of 40 tokens come back after the device pool has given their blocks away."""
+    folder, _ = llama
+    prompts = [[3 + (7 * index + place * (index + 2)) % 150 for place in range(40)] for index in range(6)]
+    params = SamplingParams(temperature=0, max_new_tokens=4, ignore_eos=True)
+
+    def run(**options: Any) -> tuple[list[tuple[int, ...]], dict[str, int]]:
+        settings: dict[str, Any] = {**BASE, "prefix_caching": True, "num_blocks": 24, "host_blocks": 100, **options}
+        llm = LLM(str(folder), device="cpu", dtype="float32", **settings)
+        answers = [llm.generate([prompt], params)[0].token_ids for prompt in prompts + prompts]
+        llm.core.loop.scheduler.check_invariants()
+        return answers, llm.core.counters.as_dict()
+
+    answers, without = run()
+    again, kept = run(cold_copies=8)
+    assert answers == again
+    assert kept["swapped_out_blocks"] > 0 == without["swapped_out_blocks"]
+    assert kept["swapped_in_blocks"] > 0
+    assert kept["prefix_hit_tokens"] > without["prefix_hit_tokens"]
 
 
 def test_the_attention_backend_is_the_one_asked_for(llama: tuple[Path, MixedRequests]) -> None:
