@@ -208,6 +208,8 @@ class _Reading:
             found.append(f"the trace is cut: it ends within its list; {self._event_count:,} whole events were read")
         if self._stream.skipped_count:
             found.append(f"{self._stream.skipped_count:,} events are no valid JSON and were left out")
+        if self._stream.mended_count:
+            found.append(f"{self._stream.mended_count:,} events are no valid JSON and were mended")
         if self._timeless_count:
             found.append(f"{self._timeless_count:,} events have no readable time and were left out")
         if self._endless_count:

@@ -59,19 +59,21 @@ class Elements:
 
     Attributes:
         spans: start and end of each object.
+        stray_count: places between objects that hold something else.
         end: position after the last whole element, or after the closing bracket.
         is_closed: the array's closing bracket was found.
     """
 
     spans: list[tuple[int, int]]
+    stray_count: int
     end: int
     is_closed: bool
 
 
 def object_elements(data: bytes, start: int) -> Elements:
-    """Find the whole objects of an array whose opening bracket lies before `start`; other elements are skipped."""
+    """Find the whole objects of an array whose opening bracket lies before `start`; anything else is counted."""
     spans: list[tuple[int, int]] = []
-    depth, begin, end = 0, start, start
+    depth, begin, end, stray_count = 0, start, start, 0
     for token in _TOKEN.finditer(data, start):
         mark = token[0]
         if mark in (b"{", b"["):
@@ -80,12 +82,14 @@ def object_elements(data: bytes, start: int) -> Elements:
             depth += 1
         elif mark in (b"}", b"]"):
             if depth == 0:
-                return Elements(spans, token.end(), is_closed=True)
+                stray_count += skip_separators(data, end) != token.start()
+                return Elements(spans, stray_count, token.end(), is_closed=True)
             depth -= 1
             if depth == 0:
+                stray_count += skip_separators(data, end) != begin or mark == b"]"
                 end = token.end()
                 if mark == b"}":
                     spans.append((begin, end))
         elif mark == b'"':
             break
-    return Elements(spans, end, is_closed=False)
+    return Elements(spans, stray_count, end, is_closed=False)

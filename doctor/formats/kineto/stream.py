@@ -49,7 +49,8 @@ class TraceStream:
         header: values of `HEADER_KEYS` that the trace has, complete once all events were taken.
         has_events: an array of events was found.
         is_bare: the trace is that array alone, without the values beside it.
-        skipped_count: events that could not be read.
+        skipped_count: events that could not be read, and things between events that are none.
+        mended_count: events that were no valid JSON and were read all the same.
         is_cut: the trace ends before its closing bracket.
     """
 
@@ -58,6 +59,7 @@ class TraceStream:
         self.has_events = False
         self.is_bare = False
         self.skipped_count = 0
+        self.mended_count = 0
         self.is_cut = False
         self._chunks = chunks
         self._slice_bytes = slice_bytes
@@ -132,6 +134,7 @@ class TraceStream:
             elements = scan.object_elements(self._data, self._at)
             if elements.spans:
                 yield self._exact(elements.spans)
+            self.skipped_count += elements.stray_count
             self._at = elements.end
             if elements.is_closed:
                 return
@@ -160,11 +163,16 @@ class TraceStream:
     def _exact(self, spans: list[tuple[int, int]]) -> list[TraceEvent]:
         texts = [self._data[start:end] for start, end in spans]
         events = repair.decode_array(b"[" + b",".join(texts) + b"]")
+        return [event for text in texts for event in self._single(text)] if events is None else events
+
+    def _single(self, text: bytes) -> list[TraceEvent]:
+        events = repair.decode_array(b"[" + text + b"]")
         if events is not None:
             return events
-        single = [repair.decode_one(text) for text in texts]
-        self.skipped_count += sum(event is None for event in single)
-        return [event for event in single if event is not None]
+        event = repair.decode_leniently(text)
+        self.mended_count += event is not None
+        self.skipped_count += event is None
+        return [] if event is None else [event]
 
     def _next_byte(self) -> bytes:
         """The next byte that is neither white space nor a comma; empty at the end of the trace."""

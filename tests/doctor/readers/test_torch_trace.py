@@ -324,6 +324,29 @@ def test_an_event_that_is_no_valid_json_is_mended(broken: bytes, tmp_path: Path)
     assert rows(reading, "kernel", "start_ns", "end_ns") == [(1000, 2000), (2000, 3000)]
 
 
+def test_mending_is_said_and_keeps_nanoseconds_of_the_epoch(tmp_path: Path) -> None:
+    trace = tmp_path / "t"
+    trace.write_bytes(
+        b'{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "a\tb", "ts": 1712195495519689.047, "dur": 1}]}'
+    )
+    reading = read_all(trace)
+    assert reading.column("kernel", "start_ns") == [1712195495519689047]
+    assert reading.facts.notes == ("1 events are no valid JSON and were mended",)
+    assert not reading.facts.is_complete
+
+
+def test_a_hole_of_zeros_and_things_between_events_are_counted(tmp_path: Path) -> None:
+    trace = write_trace(tmp_path / "t", *(kernel(f"kernel number {at}", at) for at in range(9)))
+    text = trace.read_bytes()
+    hole = slice(text.index(b"number 3"), text.index(b"number 6"))
+    trace.write_bytes(text[: hole.start] + bytes(hole.stop - hole.start) + text[hole.stop :])
+    reading = read_all(trace)
+    assert reading.facts.notes == ("1 events are no valid JSON and were left out",)
+    assert reading.row_counts()["kernel"] == 5
+    trace.write_bytes(text.replace(b"\n    },", b"\n    }, 7,", 1))
+    assert read_all(trace).facts.notes == ("1 events are no valid JSON and were left out",)
+
+
 def test_an_event_beyond_mending_is_counted_and_its_neighbours_are_kept(tmp_path: Path) -> None:
     trace = tmp_path / "t"
     trace.write_bytes(
