@@ -37,7 +37,7 @@ def quantise_weight_only(weight_OI: Tensor, bias_O: Tensor | None, weight_format
 
             recipe = _int8() if weight_format == WeightFormat.INT8 else _int4(weight_OI)
         except ImportError as error:
-            raise ConfigError(f"quantization {weight_format} needs the package torchao (extra 'quantization')") from error
+            raise ConfigError(f"quantization {weight_format} needs torchao (extra 'quantization')") from error
     # Built on the meta device: the matrix is put in place, never initialised.
     product = nn.Linear(weight_OI.shape[1], weight_OI.shape[0], bias=bias_O is not None, device="meta")
     product.weight = nn.Parameter(weight_OI, requires_grad=False)

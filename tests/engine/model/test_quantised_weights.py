@@ -1,4 +1,5 @@
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from engine.errors import CheckpointError, ConfigError, UnsupportedArchitectureE
 from engine.model.fp8 import Fp8Linear, dequantise_blocks, quantise_channels  # noqa: E402
 from engine.model.operators import FP8, REFERENCE  # noqa: E402
 from engine.model.weight_format import WeightFormat  # noqa: E402
+from engine.model.weight_only import quantise_weight_only  # noqa: E402
 from engine.model.weights import LoadOptions, load_decoder  # noqa: E402
 from tests.support.decoding import draw_prompts, logits_of  # noqa: E402
 from tests.support.tiny_models import make_model, save_model  # noqa: E402
@@ -55,6 +57,12 @@ def test_int4_refuses_fp32(tmp_path: Path) -> None:
     folder = save_model(make_model("llama"), tmp_path)
     with pytest.raises(ConfigError, match="need dtype bfloat16"):
         load_decoder(folder, LoadOptions(weight_format=WeightFormat.INT4))
+
+
+def test_weight_only_formats_say_which_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchao.quantization", None)
+    with pytest.raises(ConfigError, match="quantization int8 needs torchao"):
+        quantise_weight_only(torch.zeros(32, 32), None, WeightFormat.INT8)
 
 
 def test_fp8_product_is_as_exact_as_its_three_mantissa_bits() -> None:
