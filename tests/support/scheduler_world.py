@@ -88,7 +88,7 @@ class Device:
         fed = list(item.token_ids)
         if item.takes_last_token:
             fed.append(self._last_token[item.request_id])
-        assert len(fed) == item.num_tokens
+        assert len(fed) == item.num_tokens >= 1
         for position, token_id in enumerate(fed, start=item.start):
             self._device[item.block_ids[position // self._block_size]][position % self._block_size] = (
                 token_id,

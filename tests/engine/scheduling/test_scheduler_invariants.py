@@ -73,6 +73,9 @@ class AnythingHappens(RuleBasedStateMachine):
     """Requests arrive, leave and fail at random while up to three steps are in flight."""
 
     @initialize(setting=settings_of_scheduler())
+    def make_any_world(self, setting: Setting) -> None:
+        self.make_world(setting)
+
     def make_world(self, setting: Setting) -> None:
         queue = DeadlineQueue(service_s=1.0) if setting.by_deadline else ArrivalQueue()
         self.world = World(setting.config, setting.batching, setting.admission, queue)
@@ -146,9 +149,26 @@ class AnythingHappens(RuleBasedStateMachine):
         assert self.world.scheduler.tables.host.num_used == 0, "a host block leaked"
 
 
-def test_no_order_of_events_breaks_the_accounting_of_blocks_or_an_answer() -> None:
+class CrowdedPool(AnythingHappens):
+    """The same where requests crowd each other out all the time, to the host and back."""
+
+    @initialize(num_blocks=st.integers(6, 9), max_cold_copies=st.sampled_from([0, 2]), by_deadline=st.booleans())
+    def make_any_world(self, num_blocks: int, max_cold_copies: int, by_deadline: bool) -> None:
+        config = make_config(
+            num_blocks=num_blocks,
+            block_size=2,
+            max_step_tokens=12,
+            num_host_blocks=20,
+            preemption=Preemption.SWAP,
+            max_cold_copies=max_cold_copies,
+        )
+        self.make_world(Setting(config, ContinuousBatch(max_step_tokens=12), PresentlyFree(), by_deadline))
+
+
+@pytest.mark.parametrize("machine", [AnythingHappens, CrowdedPool])
+def test_no_order_of_events_breaks_the_accounting_of_blocks_or_an_answer(machine: type[AnythingHappens]) -> None:
     run_state_machine_as_test(
-        AnythingHappens,
+        machine,
         settings=settings(
             max_examples=150,
             stateful_step_count=40,
