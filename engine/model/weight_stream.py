@@ -5,7 +5,6 @@ layer's weights from pinned memory. The ill variant keeps weights in pageable me
 stream, where each copy holds up the host.
 """
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -26,30 +25,44 @@ def spread_evenly(layers: range, share: float) -> tuple[int, ...]:
 class WeightStream:
     """Keeps the parameters of some modules on the host and brings them in turn; works through hooks of the modules."""
 
-    def __init__(self, layers: Sequence[nn.Module], device: torch.device, is_prefetching: bool) -> None:
-        """Move the parameters of `layers` from where they are into flat host buffers, and hook the layers.
+    def __init__(self, device: torch.device, is_prefetching: bool) -> None:
+        """Prepare for layers to be added.
 
         Args:
-            layers: in the order in which they run; each runs once per pass.
-            device: where they run.
+            device: where the layers run.
             is_prefetching: pinned memory and a side stream; else pageable memory and blocking copies.
-
-        Raises:
-            ConfigError: a layer keeps weights in a form that is not a plain tensor.
         """
         self.num_copies = 0
         self.is_pinned = is_prefetching and device.type == "cuda"
         self._device = device
-        self._host = [_flatten(layer, self.is_pinned) for layer in layers]
-        longest = max(flat.numel() for flat in self._host)
+        self._layers: list[nn.Module] = []
+        self._host: list[Tensor] = []
         num_buffers = 2 if is_prefetching else 1
-        self._buffers = [torch.empty(longest, dtype=torch.uint8, device=device) for _ in range(num_buffers)]
+        self._buffers = [torch.empty(0, dtype=torch.uint8, device=device) for _ in range(num_buffers)]
         self._holds: list[int | None] = [None] * num_buffers
         self._left: list[Any] = [None] * num_buffers
         self._arrived: list[Any] = [None] * num_buffers
         self._stream: Any = torch.cuda.Stream(device) if self.is_pinned else None  # type: ignore[no-untyped-call]
-        for index, layer in enumerate(layers):
-            _point_into(layer, self._buffers[index % num_buffers])
+
+    def add(self, layer: nn.Module) -> None:
+        """Move the parameters of a layer into one flat host buffer; what they were in is let go at once.
+
+        Layers are added in the order in which they run; each runs once per pass.
+
+        Raises:
+            ConfigError: the layer keeps weights in a form that is not a plain tensor.
+        """
+        flat = _flatten(layer, self.is_pinned)
+        _point_into(layer, flat)
+        self._layers.append(layer)
+        self._host.append(flat)
+
+    def start(self) -> None:
+        """Reserve the device buffers, long enough for any of the layers, and hook the layers."""
+        longest = max(flat.numel() for flat in self._host)
+        self._buffers = [torch.empty(longest, dtype=torch.uint8, device=self._device) for _ in self._buffers]
+        for index, layer in enumerate(self._layers):
+            _point_into(layer, self._buffers[index % len(self._buffers)])
             layer.register_forward_pre_hook(partial(self._before, index))
             layer.register_forward_hook(partial(self._after, index))
 
@@ -129,7 +142,7 @@ def _flatten(layer: nn.Module, is_pinned: bool) -> Tensor:
 
 
 def _point_into(layer: nn.Module, buffer: Tensor) -> None:
-    """Make the parameters views of a device buffer; what they hold changes with every copy into it."""
+    """Make the parameters views of a buffer; what they hold changes with every copy into it."""
     for owner, name, tensor, begin in _places(layer):
         view = buffer[begin : begin + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
         setattr(owner, name, nn.Parameter(view, requires_grad=False))

@@ -90,13 +90,14 @@ def load_decoder(folder: Path, options: LoadOptions) -> Decoder:
     with torch.no_grad():
         positions = options.max_positions or geometry.max_position
         rotary = build_rotary_table(config, positions, dtype, options.device)
-        built = {number: builder.layer(number, number in offloaded) for number in layers}
+        stream = WeightStream(options.device, options.is_prefetching) if offloaded else None
+        built = {number: builder.layer(number, stream if number in offloaded else None) for number in layers}
         decoder = Decoder(geometry, built, rotary, options.operators)
         builder.attach_ends(decoder)
         decoder.kv_scales = builder.kv_scales(layers)
-        if offloaded:
-            streamed = [built[number] for number in offloaded]
-            decoder.weight_stream = WeightStream(streamed, options.device, options.is_prefetching)
+        if stream is not None:
+            stream.start()
+            decoder.weight_stream = stream
     _report_unread(checkpoint, layers, geometry)
     return decoder.eval()
 
@@ -131,8 +132,9 @@ class _Builder:
         on_host = replace(placement, device=_CPU, keeps_plain=True)
         self._offloaded = ProjectionReader(checkpoint, on_host, options.operators)
 
-    def layer(self, number: int, is_offloaded: bool) -> DecoderLayer:
-        reader = self._offloaded if is_offloaded else self._resident
+    def layer(self, number: int, stream: WeightStream | None) -> DecoderLayer:
+        """Build a layer on its device, or on the host if `stream` is to bring its weights."""
+        reader = self._resident if stream is None else self._offloaded
         prefix = f"model.layers.{number}"
         norms = (
             self._norm(reader, f"{prefix}.input_layernorm"),
@@ -141,13 +143,17 @@ class _Builder:
         experts = self._geometry.experts
         is_sparse = experts is not None and number in experts.layers
         mlp = self._experts(reader, prefix) if is_sparse else self._mlp(reader, f"{prefix}.mlp")
-        return DecoderLayer(self._attention(reader, number), mlp, norms)
+        layer = DecoderLayer(self._attention(reader, number), mlp, norms)
+        if stream is not None:
+            stream.add(layer)
+        return layer
 
     def attach_ends(self, decoder: Decoder) -> None:
         """Embedding on the first stage; norm and head on the last."""
         is_last = decoder.layer_range.stop == self._geometry.num_layers
         is_tied = self._geometry.is_tied or "lm_head.weight" not in self._checkpoint
         if decoder.layer_range.start == 0 or (is_last and is_tied):
+            self._expect_width(1, "model.embed_tokens.weight")
             embedding = self._resident.stacked(["model.embed_tokens.weight"])
         if decoder.layer_range.start == 0:
             decoder.embedding = nn.Embedding(embedding.shape[0], embedding.shape[1], _weight=embedding, _freeze=True)
@@ -164,18 +170,36 @@ class _Builder:
             if k_name in self._checkpoint and v_name in self._checkpoint
         }
 
+    def _expect_width(self, dim: int, *names: str) -> None:
+        """Check that a dimension of some tensors is the hidden size; the other may be a part of the whole model's.
+
+        Raises:
+            CheckpointError: it is not.
+        """
+        for name in names:
+            shape = tuple(self._checkpoint.tensor(name).shape)
+            if shape[dim] != self._geometry.hidden_size:
+                wanted = self._geometry.hidden_size
+                raise CheckpointError(f"{name} has shape {shape}; the config wants {wanted} in dimension {dim}")
+
     def _norm(self, reader: ProjectionReader, name: str) -> RmsNorm:
+        self._expect_width(0, f"{name}.weight")
         return RmsNorm(reader.vector(f"{name}.weight"), self._geometry.rms_eps, self._options.operators)
 
     def _attention(self, reader: ProjectionReader, number: int) -> SelfAttention:
         prefix = f"model.layers.{number}.self_attn"
         head_dim = self._geometry.head_dim
-        num_heads, num_kv_heads = (
-            self._checkpoint.tensor(f"{prefix}.{name}.weight").shape[0] // head_dim for name in ("q_proj", "k_proj")
-        )
-        if num_kv_heads == 0 or num_heads % num_kv_heads:
-            raise CheckpointError(f"{prefix}: {num_heads} query heads cannot share {num_kv_heads} KV heads evenly")
-        qkv = reader.fused(*(f"{prefix}.{name}" for name in ("q_proj", "k_proj", "v_proj")))
+        inputs = [f"{prefix}.{name}" for name in ("q_proj", "k_proj", "v_proj")]
+        self._expect_width(1, *(f"{name}.weight" for name in inputs))
+        self._expect_width(0, f"{prefix}.o_proj.weight")
+        q_rows, k_rows, v_rows = (self._checkpoint.tensor(f"{name}.weight").shape[0] for name in inputs)
+        if q_rows % head_dim or k_rows % head_dim or k_rows == 0 or q_rows % k_rows or v_rows != k_rows:
+            raise CheckpointError(
+                f"{prefix}: {q_rows}, {k_rows} and {v_rows} rows of queries, keys and values are no whole heads "
+                f"of {head_dim} that share evenly"
+            )
+        num_heads, num_kv_heads = q_rows // head_dim, k_rows // head_dim
+        qkv = reader.fused(*inputs)
         head_norms = self._head_norms(reader, prefix, num_heads, num_kv_heads)
         heads = (num_heads, num_kv_heads, head_dim)
         return SelfAttention(qkv, reader.fused(f"{prefix}.o_proj"), head_norms, heads, number)
@@ -188,6 +212,8 @@ class _Builder:
         return RmsNorm(weight, self._geometry.rms_eps, self._options.operators)
 
     def _mlp(self, reader: ProjectionReader, prefix: str) -> nn.Module:
+        self._expect_width(1, f"{prefix}.gate_proj.weight", f"{prefix}.up_proj.weight")
+        self._expect_width(0, f"{prefix}.down_proj.weight")
         gate_up = reader.fused(f"{prefix}.gate_proj", f"{prefix}.up_proj")
         return GatedMlp(gate_up, reader.fused(f"{prefix}.down_proj"), self._options.operators)
 

@@ -106,6 +106,26 @@ def test_missing_tensor_and_missing_shard_are_reported(tmp_path: Path) -> None:
         load_decoder(sharded, LoadOptions())
 
 
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [
+        ("model.embed_tokens.weight", (160, 48), "wants 64 in dimension 1"),
+        ("model.layers.1.mlp.down_proj.weight", (80, 96), "wants 64 in dimension 0"),
+        ("model.layers.0.self_attn.k_proj.weight", (24, 64), "no whole heads of 16"),
+        ("model.layers.0.self_attn.v_proj.weight", (16, 64), "64, 32 and 16 rows"),
+    ],
+)
+def test_tensors_that_do_not_fit_the_config_are_reported(
+    name: str, shape: tuple[int, int], message: str, tmp_path: Path
+) -> None:
+    folder = save_model(make_model("llama"), tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    tensors[name] = torch.zeros(shape)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=message):
+        load_decoder(folder, LoadOptions())
+
+
 def test_tensors_that_no_module_uses_are_named_in_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = save_model(make_model("llama"), tmp_path)
     tensors = load_file(folder / "model.safetensors")
