@@ -103,7 +103,7 @@ def measure_peak_load(
     deployment = deployment or Deployment()
     arrivals = load.draw(seed)
     peak_us = load.peak_us(arrivals)
-    return tuple(_row(s.name, s.run(arrivals, deployment), peak_us) for s in strategies(deployment))
+    return tuple(summarise(s.name, s.run(arrivals, deployment), peak_us) for s in strategies(deployment))
 
 
 def percentile(values: Iterable[int], percent: int) -> int:
@@ -112,7 +112,8 @@ def percentile(values: Iterable[int], percent: int) -> int:
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
 
 
-def _row(name: str, result: SimulationResult, peak_us: tuple[int, int]) -> PeakLoadRow:
+def summarise(name: str, result: SimulationResult, peak_us: tuple[int, int]) -> PeakLoadRow:
+    """The row of one strategy, from what came of the arrivals."""
     peak = [served for served in result.served if peak_us[0] <= served.arrival.at_us <= peak_us[1]]
     interactive = [served for served in peak if served.arrival.kind == INTERACTIVE]
     return PeakLoadRow(

@@ -320,7 +320,6 @@ class Scheduler:
         num_written = item.start + item.num_tokens - len(item.draft_token_ids) + len(sampled) - 1
         self.tables.publish(request, min(num_written, len(request.token_ids)))
         if reason is not None:
-            self.admission.learn(request)
             self._finish(request, reason)
         return RequestOutput(request.request_id, kept, reason)
 
@@ -331,6 +330,8 @@ class Scheduler:
             self.waiting.remove(request)
         request.state = RequestState.FINISHED
         request.finish_reason = reason
+        if reason in {FinishReason.STOP, FinishReason.LENGTH}:
+            self.admission.learn(request)
         self._settle(request)
 
     def _leave(self, request: Request) -> None:

@@ -12,7 +12,7 @@ from engine.scheduling.admission import (
     projected_peak,
 )
 from engine.scheduling.length_history import LengthHistory
-from engine.scheduling.request import Request
+from engine.scheduling.request import FinishReason, Request
 from tests.support.scheduler_world import STOP_TOKEN, World, full_answer, make_config
 
 
@@ -103,3 +103,13 @@ def test_the_rule_learns_from_answers_that_ended_by_themselves_and_not_from_abor
     world.run_to_end()
     assert len(answer) < 40
     assert lengths.num_left(Request(2, (1, 2), 40)) == len(answer)
+
+
+def test_the_rule_learns_from_an_answer_that_a_stop_string_ended() -> None:
+    lengths = LengthHistory(min_answers=1)
+    world = World(make_config(), admission=ProjectedPeak(lengths=lengths))
+    world.add(Request(0, (1, 2), 40))
+    for _ in range(3):
+        world.step()
+    world.finish(0, FinishReason.STOP)
+    assert lengths.num_left(Request(1, (1, 2), 40)) == 3
