@@ -106,6 +106,13 @@ FROM both_kinds
 WHERE end_ns > start_ns
 ORDER BY step_id;
 
+-- What a process does once, before its steps, is not what it spends its life in. Where that takes a quarter of the window or more, and no more
+-- than half, the window opens with the first step. Device work that still queues from before (a prefill) stays inside.
+UPDATE steady_window SET from_ns = first_step.start_ns, chosen_by = chosen_by || ', from the first step'
+FROM (SELECT min(start_ns) AS start_ns FROM step) AS first_step
+WHERE first_step.start_ns - from_ns BETWEEN 0.25 * (until_ns - from_ns) AND 0.5 * (until_ns - from_ns)
+    AND NOT EXISTS (SELECT 1 FROM window_request);
+
 DROP TABLE _annotated_step;
 DROP TABLE _step_marker;
 DROP TABLE _rarest_gemm;
