@@ -40,6 +40,10 @@ MAX_SPLITS = 16
 BLOCK_N = 128
 """Keys per step of a program, for heads of up to 256 bytes; less for larger ones, which would not fit."""
 
+NUM_WARPS = 4
+NUM_STAGES = 3
+"""Warps of a program, and steps whose keys are in flight."""
+
 _MIN_DOT_ROWS = 16
 _MERGE_ROWS = 4
 _LOG2_E = 1.4426950408889634
@@ -383,7 +387,7 @@ def paged_decode(
         STORES=new.kv is not None,
         ROTATE=new.angles is not None,
         OVERLAP=OVERLAPS,
-        **launch_options(num_warps=4, num_stages=2 if out_THD.dtype == torch.float32 else 3),
+        **launch_options(NUM_WARPS, 2 if out_THD.dtype == torch.float32 else NUM_STAGES),
     )
 
 

@@ -8,6 +8,7 @@ A tile holds some consecutive tokens of one request with all query heads of one 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -24,6 +25,29 @@ if TYPE_CHECKING:
 
 _LOG2_E = 1.4426950408889634
 _MAX_GROUP = 32
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillTile:
+    """Shape of the work of one program.
+
+    Attributes:
+        rows: queries times heads of a group.
+        keys: keys per step.
+        num_warps: warps of 32 threads.
+        num_stages: steps whose keys are in flight.
+    """
+
+    rows: int
+    keys: int
+    num_warps: int
+    num_stages: int
+
+
+TILE = PrefillTile(128, 64, 8, 3)
+"""For 16-bit queries."""
+
+_WIDE_TILE = PrefillTile(32, 32, 8, 2)
 
 
 @jit
@@ -144,10 +168,9 @@ def paged_prefill(new: NewTokens, pages: Pages, paging: Paging, scores: Scores, 
         raise ValueError(f"{group} query heads share a KV head; at most {_MAX_GROUP} fit a tile")
     if num_tokens == 0:
         return
-    wide = out_THD.dtype == torch.float32
-    block_m, block_n = (32, 32) if wide else (128, 64)
+    tile = _WIDE_TILE if out_THD.dtype == torch.float32 else TILE
     num_requests = paging.seq_lens_B.shape[0]
-    _prefill_kernel[(num_kv_heads, num_tokens // (block_m // group) + num_requests)](
+    _prefill_kernel[(num_kv_heads, num_tokens // (tile.rows // group) + num_requests)](
         new.q_THD,
         out_THD,
         pages.k_BSND,
@@ -169,10 +192,10 @@ def paged_prefill(new: NewTokens, pages: Pages, paging: Paging, scores: Scores, 
         PAGE=pages.k_BSND.shape[1],
         WINDOW=scores.window or 0,
         DECODE_LIMIT=MAX_QUERIES,
-        TILE_TOKENS=block_m // group,
+        TILE_TOKENS=tile.rows // group,
         BLOCK_B=triton.next_power_of_2(num_requests),
-        BLOCK_M=block_m,
-        BLOCK_N=block_n,
+        BLOCK_M=tile.rows,
+        BLOCK_N=tile.keys,
         OVERLAP=OVERLAPS,
-        **launch_options(num_warps=8, num_stages=2 if wide else 3),
+        **launch_options(tile.num_warps, tile.num_stages),
     )

@@ -183,7 +183,9 @@ DECODE_CASES = (
 )
 
 
-def measure_decode_attention(cases: Sequence[tuple[int, int, int, tuple[int, int], int]] = DECODE_CASES) -> list[Row]:
+def measure_decode_attention(
+    cases: Sequence[tuple[int, int, int, tuple[int, int], int]] = DECODE_CASES, *, has_peer: bool = True
+) -> list[Row]:
     """Decode and verification for some batches, page sizes and lengths, and SDPA over contiguous keys."""
     rows: list[Row] = []
     counters = DecodeCounters(torch.device("cuda"))
@@ -193,28 +195,33 @@ def measure_decode_attention(cases: Sequence[tuple[int, int, int, tuple[int, int
         case = {"requests": num, "q_len": q_len, "kv_len": kv_len, "heads": heads, "page": page}
         seconds = time_calls([partial(decode, requests, counters) for requests in layers] * 4)
         rows.append({**case, "kernel": "triton", "us": seconds * 1e6, "bytes_per_s": kv_bytes / seconds})
-        if q_len == 1:
+        if q_len == 1 and has_peer:
             seconds = time_calls([partial(contiguous_decode, requests) for requests in layers] * 4)
             rows.append({**case, "kernel": "sdpa", "us": seconds * 1e6, "bytes_per_s": kv_bytes / seconds})
     return rows
 
 
-def measure_prefill_attention() -> list[Row]:
+PREFILL_CASES = (
+    (4, 2048, 2048, (32, 8)),
+    (4, 2048, 2048, (16, 4)),
+    (1, 8192, 8192, (32, 8)),
+    (4, 512, 4096, (32, 8)),
+)
+
+
+def measure_prefill_attention(
+    cases: Sequence[tuple[int, int, int, tuple[int, int]]] = PREFILL_CASES, *, has_peers: bool = True
+) -> list[Row]:
     """Prompts of 2048 tokens, and one of 8192, against FlashAttention-2 and cuDNN in PyTorch."""
     rows: list[Row] = []
-    for num, q_len, kv_len, heads in (
-        (4, 2048, 2048, (32, 8)),
-        (4, 2048, 2048, (16, 4)),
-        (1, 8192, 8192, (32, 8)),
-        (4, 512, 4096, (32, 8)),
-    ):
+    for num, q_len, kv_len, heads in cases:
         for page in (16, 256):
             requests = make_requests(num, q_len, kv_len, heads, page)
             flop = 4 * num * heads[0] * 128 * (q_len * (kv_len - q_len) + q_len * (q_len + 1) / 2)
             case = {"requests": num, "q_len": q_len, "kv_len": kv_len, "heads": heads, "page": page}
             seconds = time_calls([partial(prefill, requests)] * 3)
             rows.append({**case, "kernel": "triton", "us": seconds * 1e6, "flop_per_s": flop / seconds})
-        if q_len == kv_len:
+        if q_len == kv_len and has_peers:
             rows += [
                 {**case, "kernel": backend.name, **time_sdpa(requests, backend, flop)} for backend in SDPA_BACKENDS
             ]

@@ -1,6 +1,6 @@
-"""Tiles of the one-token kernels, where they run: in the decode step of a model. And splits of decode attention.
+"""Settings of kernels, measured where they run: tiles of one-token products in a decode step, and of attention.
 
-Prints one line per choice, the fastest last. Needs a GPU. Usage: python -m tests.benchmarks.gpu_tuning --out FILE
+Needs a GPU. Usage: python -m tests.benchmarks.gpu_tuning --out FILE [--only splits prefill step]
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 
-from engine.kernels import paged_decode
+from engine.kernels import paged_decode, paged_prefill
+from engine.kernels.paged_prefill import PrefillTile
 from engine.kernels.vector_linear import VectorTile
 from tests.benchmarks.gpu_decode_step import MODELS, Llama, Model, capture, set_overlap
-from tests.benchmarks.gpu_kernels import measure_decode_attention
+from tests.benchmarks.gpu_kernels import measure_decode_attention, measure_prefill_attention
 from tests.benchmarks.gpu_timing import time_replays, write_results
 
 TILES = (
@@ -28,7 +29,26 @@ TILES = (
     VectorTile(1, 4096, 4),
     VectorTile(1, 2048, 2),
 )
-SPLITS = ((64, 16, 64), (128, 16, 64), (256, 16, 64), (128, 32, 64), (128, 16, 128), (128, 16, 32))
+SPLITS = (
+    (128, 16, 128, 4, 3),
+    (128, 16, 64, 4, 4),
+    (128, 16, 64, 4, 5),
+    (256, 16, 64, 4, 4),
+    (256, 16, 128, 4, 3),
+    (128, 16, 128, 8, 3),
+)
+"""Least keys per split, most splits, keys per step, warps, stages."""
+
+PREFILL_TILES = (
+    PrefillTile(128, 64, 8, 3),
+    PrefillTile(128, 64, 8, 2),
+    PrefillTile(128, 64, 8, 4),
+    PrefillTile(128, 128, 8, 2),
+    PrefillTile(128, 128, 8, 3),
+    PrefillTile(64, 64, 4, 3),
+    PrefillTile(64, 128, 4, 2),
+)
+PREFILL_CASES = ((4, 2048, 2048, (16, 4)), (4, 2048, 2048, (32, 8)))
 DECODE_CASES = (
     (1, 1, 512, (32, 8), 16),
     (1, 1, 8192, (32, 8), 16),
@@ -63,25 +83,49 @@ def time_step(model: Model, tiles: dict[str, VectorTile]) -> float:
 def tune_splits() -> list[Row]:
     """Decode attention for several ways to cut the keys."""
     rows: list[Row] = []
-    for min_split, max_splits, block in SPLITS:
+    before = (paged_decode.MIN_SPLIT, paged_decode.MAX_SPLITS, paged_decode.BLOCK_N)
+    for min_split, max_splits, block, num_warps, num_stages in SPLITS:
         paged_decode.MIN_SPLIT, paged_decode.MAX_SPLITS, paged_decode.BLOCK_N = min_split, max_splits, block
-        measured = measure_decode_attention(DECODE_CASES)
-        rows += [{"split": (min_split, max_splits, block), **row} for row in measured if row["kernel"] == "triton"]
+        paged_decode.NUM_WARPS, paged_decode.NUM_STAGES = num_warps, num_stages
+        setting = f"split {min_split}, {max_splits} splits, step {block}, {num_warps} warps, {num_stages} stages"
+        measured = measure_decode_attention(DECODE_CASES, has_peer=False)
+        rows += [{"setting": setting, **row} for row in measured]
+    paged_decode.MIN_SPLIT, paged_decode.MAX_SPLITS, paged_decode.BLOCK_N = before
+    paged_decode.NUM_WARPS, paged_decode.NUM_STAGES = 4, 3
     return rows
 
 
+def tune_prefill() -> list[Row]:
+    """Prefill attention for several tiles."""
+    rows: list[Row] = []
+    default = paged_prefill.TILE
+    for tile in PREFILL_TILES:
+        paged_prefill.TILE = tile
+        measured = measure_prefill_attention(PREFILL_CASES, has_peers=False)
+        rows += [{"setting": str(tile), **row} for row in measured]
+    paged_prefill.TILE = default
+    return rows
+
+
+def tune_steps() -> list[Row]:
+    """Both models."""
+    return [row for shape in MODELS for row in tune_step(shape)]
+
+
+SECTIONS = {"splits": tune_splits, "prefill": tune_prefill, "step": tune_steps}
+
+
 def main() -> None:
-    """Run all, write and print."""
+    """Run the sections, print and write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--only", nargs="*", default=list(SECTIONS), choices=list(SECTIONS))
     options = parser.parse_args()
     torch.manual_seed(0)
     rows: list[Row] = []
     with torch.inference_mode():
-        rows += tune_splits()
-        write_results(options.out, "gpu_tuning", rows)
-        for shape in MODELS:
-            rows += tune_step(shape)
+        for name in options.only:
+            rows += SECTIONS[name]()
             write_results(options.out, "gpu_tuning", rows)
     for row in rows:
         print({key: f"{value:.4g}" if isinstance(value, float) else value for key, value in row.items()})
