@@ -145,16 +145,6 @@ class PagedKv:
         rows = picked.view(-1, num_columns * pages_BSND.shape[1], *picked.shape[2:])[:, :max_k]
         return rows.to(self.geometry.dtype).mul_(scale) if self.dtype == FP8 else rows
 
-    def copy_blocks(self, source: Tensor, destination: Tensor) -> None:
-        """Copy whole blocks inside the pool, all layers at once (copy on write).
-
-        Args:
-            source: int64 block numbers on the device of the pool.
-            destination: as many; none of them in `source`.
-        """
-        blocks = self.blocks()
-        blocks.index_copy_(2, destination, blocks.index_select(2, source))
-
     def blocks(self) -> Tensor:
         """All blocks as a view (layers, 2, B, S, N, D); FP8 as uint8, which every copy kernel accepts."""
         used = self.slots[:, :, : self.num_blocks * self.block_size]

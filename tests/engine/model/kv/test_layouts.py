@@ -82,16 +82,20 @@ def test_fp8_scales_keep_values_beyond_the_largest_number_of_fp8() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, FP8])
-def test_copied_blocks_hold_the_same_in_all_layers(dtype: Dtype) -> None:
+def test_blocks_are_views_of_what_was_written_in_all_layers(dtype: Dtype) -> None:
     kv = PagedKv(geometry(), 6, 4, dtype, CPU)
     tables = BlockTables(1, 3, 4)
     for layer in (2, 3):
         kv.write(layer, torch.randn(12, 2, 16), torch.randn(12, 2, 16), tables.meta([(0, 12)]))
-    source, destination = tables.table[0].long(), torch.tensor([3, 4, 5])
-    kv.copy_blocks(source, destination)
-    for layer in (2, 3):
-        for before, after in zip(kv.read(layer, source[None], 12), kv.read(layer, destination[None], 12), strict=True):
-            assert torch.equal(before, after)
+    wanted = [kv.read(layer, tables.table, 12) for layer in (2, 3)]
+    kept = kv.blocks().clone()
+    kv.blocks().zero_()
+    assert not torch.equal(kv.read(2, tables.table, 12)[0], wanted[0][0])
+    kv.blocks().copy_(kept)
+    for layer, (k_wanted, v_wanted) in zip((2, 3), wanted, strict=True):
+        k_read, v_read = kv.read(layer, tables.table, 12)
+        assert torch.equal(k_read, k_wanted)
+        assert torch.equal(v_read, v_wanted)
 
 
 def test_concatenation_copies_the_square_of_the_length_and_pages_copy_nothing() -> None:
