@@ -22,6 +22,7 @@ from doctor.rule import (
     Stage,
     Threshold,
     Verdict,
+    Where,
 )
 
 ABOUT = About(
@@ -42,7 +43,9 @@ THRESHOLDS = {
 SQL = """
 SELECT count(DISTINCT step_id) AS step_count,
     count(*) FILTER (call_class = 'launch') AS launch_count,
-    count(*) FILTER (call_class = 'graph') AS graph_launch_count
+    count(*) FILTER (call_class = 'graph') AS graph_launch_count,
+    min(start_ns) FILTER (step_id = (SELECT min(step_id) FROM usual_step)) AS first_start_ns,
+    max(end_ns) FILTER (step_id = (SELECT min(step_id) FROM usual_step)) AS first_end_ns
 FROM thread_call
 WHERE step_kind = 'usual'
 """
@@ -54,6 +57,8 @@ class StepLaunches(NamedTuple):
     step_count: int
     launch_count: int
     graph_launch_count: int
+    first_start_ns: int | None
+    first_end_ns: int | None
 
 
 def judge(row: StepLaunches) -> Verdict:
@@ -66,7 +71,12 @@ def judge(row: StepLaunches) -> Verdict:
     return Finding(
         summary=f"{per_step:,.0f} kernel launches a step and no graph launch in {row.step_count} steps",
         evidence=(
-            Evidence("kernel launches per step", per_step, "launches"),
+            Evidence(
+                "kernel launches per step",
+                per_step,
+                "launches",
+                Where(start_ns=row.first_start_ns, end_ns=row.first_end_ns),
+            ),
             Evidence("graph launches per step", 0.0, "launches"),
         ),
         confidence=0.9,

@@ -32,6 +32,7 @@ from doctor.rule import (
     Target,
     Threshold,
     Verdict,
+    Where,
 )
 
 ABOUT = About(
@@ -159,6 +160,12 @@ def judge(row: Dispatch) -> Verdict:
             ),
             Evidence("median kernel", (row.kernel_median_ns or 0) / 1e3, "us"),
             Evidence("usual time from launch to launch", (row.launch_interval_ns or 0) / 1e3, "us"),
+            Evidence(
+                "longest wait for a launch",
+                ((row.longest_end_ns or 0) - row.longest_start_ns) / 1e3,
+                "us",
+                Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns),
+            ),
             Evidence("device busy", row.busy_ns / (row.window_ns * row.device_count), "share of window"),
         ),
         cure=cure(recurring=recurring),

@@ -28,6 +28,7 @@ from doctor.rule import (
     Target,
     Threshold,
     Verdict,
+    Where,
 )
 
 ABOUT = About(
@@ -47,7 +48,8 @@ THRESHOLDS = {
 
 SQL = """
 SELECT count(*) AS piece_count, count(DISTINCT run) AS run_count, count(DISTINCT expert_piece.step_id) AS step_with_count,
-    median(until_interval_id - from_interval_id) AS piece_launches, (SELECT count(*) FROM usual_step) AS step_count
+    median(until_interval_id - from_interval_id) AS piece_launches, (SELECT count(*) FROM usual_step) AS step_count,
+    min(usual_step.start_ns) AS first_start_ns, min(usual_step.end_ns) AS first_end_ns
 FROM expert_piece JOIN usual_step USING (step_id)
 WHERE NOT is_boundary
 """
@@ -82,6 +84,8 @@ class ExpertPieces(NamedTuple):
     step_with_count: int
     piece_launches: float | None
     step_count: int
+    first_start_ns: int | None
+    first_end_ns: int | None
 
 
 def judge(row: ExpertPieces) -> Verdict:
@@ -95,7 +99,12 @@ def judge(row: ExpertPieces) -> Verdict:
         summary=f"{per_step:,.0f} waits for index lists a step, about {row.piece_count / row.run_count:.0f} experts in a row with"
         f" {row.piece_launches or 0:.0f} launches each",
         evidence=(
-            Evidence("selecting waits per step", per_step, "calls"),
+            Evidence(
+                "selecting waits per step",
+                per_step,
+                "calls",
+                Where(start_ns=row.first_start_ns, end_ns=row.first_end_ns),
+            ),
             Evidence("experts in a row", row.piece_count / row.run_count, "pieces"),
             Evidence("launches per expert", row.piece_launches or 0.0, "launches"),
         ),

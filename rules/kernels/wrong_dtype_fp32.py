@@ -28,6 +28,7 @@ from doctor.rule import (
     Target,
     Threshold,
     Verdict,
+    Where,
 )
 
 ABOUT = About(
@@ -80,7 +81,8 @@ gemm AS (
 )
 SELECT count(*) AS product_count, coalesce(sum(end_ns - start_ns), 0)::BIGINT AS fp32_ns, any_value(gemm_ns) AS gemm_ns,
     coalesce(sum(end_ns - start_ns) FILTER (is_arithmetic_bound), 0)::BIGINT AS arithmetic_ns, any_value(unit_ratio)::DOUBLE AS unit_ratio,
-    (SELECT sum(busy_ns)::BIGINT FROM device_busy) AS busy_ns, (SELECT max(name) FROM device) AS device_name
+    (SELECT sum(busy_ns)::BIGINT FROM device_busy) AS busy_ns, (SELECT max(name) FROM device) AS device_name,
+    arg_max(start_ns, end_ns - start_ns) AS longest_start_ns, arg_max(end_ns, end_ns - start_ns) AS longest_end_ns
 FROM product, gemm
 """
 
@@ -118,6 +120,8 @@ class Fp32Products(NamedTuple):
     unit_ratio: float | None
     busy_ns: int | None
     device_name: str | None
+    longest_start_ns: int | None
+    longest_end_ns: int | None
 
 
 def judge(row: Fp32Products) -> Verdict:
@@ -133,6 +137,12 @@ def judge(row: Fp32Products) -> Verdict:
         evidence=(
             Evidence("fp32 matrix products", share, "share of matrix-product time"),
             Evidence("fp32 matrix products", row.fp32_ns / row.busy_ns, "share of device time"),
+            Evidence(
+                "longest of them",
+                ((row.longest_end_ns or 0) - (row.longest_start_ns or 0)) / 1e3,
+                "us",
+                Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns),
+            ),
             Evidence("of these bound by arithmetic", row.arithmetic_ns / max(row.fp32_ns, 1), "share of their time"),
             Evidence("16-bit units against fp32 on this device", row.unit_ratio or 0.0, "x, as reached"),
         ),

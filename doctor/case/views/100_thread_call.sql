@@ -51,16 +51,25 @@ ORDER BY host_call_id;
 
 DROP TABLE _step_size;
 
--- launch_interval: one row a launch-to-launch interval of a launching thread, split by what the host did in it
+-- launch_interval: one row a launch-to-launch interval of a launching thread, split by what the host did in it; `idle_ns` is how long the device
+-- had been idle when the work that ends the interval began
+CREATE TABLE _idle_before AS
+SELECT host_call_id, sum(gap.end_ns - gap.start_ns) AS idle_ns
+FROM device_gap AS gap JOIN launch ON launch.device_op_id = gap.next_device_op_id
+GROUP BY host_call_id;
+
 CREATE TABLE launch_interval AS
 SELECT source_id, pid, tid, interval_id, min(start_ns - coalesce(silence_ns, 0)) AS start_ns, max(end_ns) AS end_ns,
     any_value(step_id) AS step_id, arg_max(host_call_id, host_call_id) AS last_host_call_id,
     coalesce(sum(silence_ns), 0)::BIGINT AS silence_ns, coalesce(max(silence_ns), 0)::BIGINT AS longest_silence_ns,
     coalesce(sum(end_ns - start_ns) FILTER (call_class = 'module'), 0)::BIGINT AS module_ns, count(*) FILTER (call_class = 'module') AS module_count,
-    coalesce(sum(end_ns - start_ns) FILTER (call_class IN ('sync', 'alloc', 'copy') AND NOT is_launching), 0)::BIGINT AS waiting_ns
-FROM thread_call
+    coalesce(sum(end_ns - start_ns) FILTER (call_class IN ('sync', 'alloc', 'copy') AND NOT is_launching), 0)::BIGINT AS waiting_ns,
+    coalesce(sum(idle_ns), 0)::BIGINT AS idle_ns
+FROM thread_call LEFT JOIN _idle_before USING (host_call_id)
 GROUP BY source_id, pid, tid, interval_id
 ORDER BY source_id, pid, tid, interval_id;
+
+DROP TABLE _idle_before;
 
 -- launch_pace: the usual silence before a launch and the usual time from launch to launch, per thread;
 -- `pause_ns` is where an unusual silence begins: twenty usual ones, and at least 500 us
