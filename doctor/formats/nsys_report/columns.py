@@ -11,8 +11,10 @@ import pyarrow as pa
 from doctor.formats.nsys_report import wire
 from doctor.formats.nsys_report.event_kinds import INTEGER, REAL32, REAL64, TEXT, Column
 from doctor.formats.nsys_report.levels import Bools, Bytes, Ints, scan_level
+from doctor.formats.nsys_report.payloads import Payloads
 from doctor.formats.nsys_report.shapes import Path, ShapedRows, shaped_rows
 
+_ARROW_TYPE = {INTEGER: pa.int64(), TEXT: pa.string(), REAL64: pa.float64(), REAL32: pa.float64()}
 _WIRE_TYPE = {INTEGER: wire.VARINT, TEXT: wire.BYTES, REAL64: wire.FIXED64, REAL32: wire.FIXED32}
 
 
@@ -38,18 +40,19 @@ class PayloadColumns:
         is_bad: messages that are not protobuf; they have no values.
     """
 
-    def __init__(self, buffer: Bytes, start: Ints, end: Ints, columns: Iterable[Column]) -> None:
-        self._buffer = buffer
+    def __init__(self, payloads: Payloads, columns: Iterable[Column]) -> None:
+        self._buffer = payloads.buffer
         self._kinds: dict[Path, str] = {}
         for column in columns:
             self._kinds[column.path] = column.kind
             self._kinds.update(dict.fromkeys(column.otherwise, column.kind))
         self._messages = frozenset(path[:depth] for path in self._kinds for depth in range(1, len(path)))
-        self._size = start.size
-        self._values = {path: self._nothing() for path in self._kinds}
+        self._size = payloads.start.size
+        self._values: dict[Path, Values] = {}
         self._opened = {path: np.zeros(self._size, dtype=np.bool_) for path in self._messages}
         self.is_bad = np.zeros(self._size, dtype=np.bool_)
-        self._read(start, end)
+        self._everywhere = ~self.is_bad
+        self._read(payloads)
 
     def has_message(self, path: Path) -> Bools:
         """Which messages hold the submessage at `path`."""
@@ -61,46 +64,58 @@ class PayloadColumns:
 
     def integers(self, path: Path) -> Values:
         """Raw values of one path."""
+        if path not in self._values:
+            zeros = np.zeros(self._size, dtype=np.int64)
+            self._values[path] = Values(zeros, zeros.copy(), np.zeros(self._size, dtype=np.bool_))
         return self._values[path]
 
     def array(self, column: Column, chosen: Ints) -> pa.Array:
         """One column of the chosen messages: int64, float64 or string, with NULL where the field is absent."""
-        values = self._values[column.path]
-        value, end, is_there = values.value[chosen], values.end[chosen], values.is_there[chosen]
+        if column.path not in self._values and not any(path in self._values for path in column.otherwise):
+            return pa.nulls(chosen.size, _ARROW_TYPE[column.kind])
+        value, is_there = self._taken(column.path, chosen)
         for path in column.otherwise:
-            other = self._values[path]
-            value = np.where(is_there, value, other.value[chosen])
-            is_there = is_there | other.is_there[chosen]
+            other, is_other_there = self._taken(path, chosen)
+            value = np.where(is_there, value, other)
+            is_there = is_there | is_other_there
         if column.kind == TEXT:
-            return text_array(self._buffer, value, end, is_there)
+            return text_array(self._buffer, value, self._values[column.path].end[chosen], is_there)
         if column.kind == REAL64:
             value = value.view(np.float64)
         elif column.kind == REAL32:
             value = value.astype(np.uint32).view(np.float32).astype(np.float64)
         return pa.array(value) if is_there.all() else pa.array(value, mask=~is_there)
 
-    def _nothing(self) -> Values:
-        zeros = np.zeros(self._size, dtype=np.int64)
-        return Values(zeros, zeros.copy(), np.zeros(self._size, dtype=np.bool_))
+    def _taken(self, path: Path, chosen: Ints) -> tuple[Ints, Bools]:
+        values = self.integers(path)
+        if chosen.size == self._size:  # rows are chosen in order, so these are all of them
+            return values.value, values.is_there
+        return values.value[chosen], values.is_there[chosen]
 
-    def _read(self, start: Ints, end: Ints) -> None:
+    def _read(self, payloads: Payloads) -> None:
         if any(kind != INTEGER for kind in self._kinds.values()):
-            self._read_level((), np.arange(self._size), start, end)
+            self._read_level((), np.arange(self._size), payloads.start, payloads.end)
             return
-        for part in shaped_rows(self._buffer, start, end, self._messages):
+        for part in shaped_rows(payloads, self._messages):
             if isinstance(part, ShapedRows):
                 self._read_shape(part)
             else:
-                self._read_level((), part, start[part], end[part])
+                self._read_level((), part, payloads.start[part], payloads.end[part])
 
     def _read_shape(self, part: ShapedRows) -> None:
         for path in part.shape.opened:
             self._opened[path][part.rows] = True
         for path in self._kinds:
             index = part.shape.values.get(path)
-            if index is not None:
-                self._values[path].value[part.rows] = part.numbers.column(self._buffer, index)
-                self._values[path].is_there[part.rows] = True
+            if index is None:
+                continue
+            column = part.numbers.column(self._buffer, index)
+            if column.size == self._size:  # one shape is all there is: nothing to put together
+                self._values[path] = Values(column, column, self._everywhere)
+                continue
+            values = self.integers(path)
+            values.value[part.rows] = column
+            values.is_there[part.rows] = True
 
     def _read_level(self, prefix: Path, rows: Ints, start: Ints, end: Ints) -> None:
         level = scan_level(self._buffer, start, end)
@@ -119,7 +134,7 @@ class PayloadColumns:
                 self._opened[path][there] = True
                 self._read_level(path, there, first, last)
                 continue
-            values = self._values[path]
+            values = self.integers(path)
             values.value[there] = first if kind == TEXT else hits.value[fits]
             values.end[there] = last
             values.is_there[there] = True

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from doctor.formats.nsys_report import wire
-from doctor.formats.nsys_report.levels import Bools, Bytes, Ints, ends_of_varints, padded, varints
+from doctor.formats.nsys_report.levels import Bools, Bytes, Ints, padded, varints
+from doctor.formats.nsys_report.payloads import Payloads
 
 _EVENT_TAG = 1 << 3 | wire.BYTES
 _GENERIC_EVENT_TAG = 2 << 3 | wire.BYTES
@@ -52,20 +53,28 @@ def event_spans(chunk: bytes) -> EventSpans:
 
 
 def _walk(chunk: bytes, position: int, stop: int, spans: EventSpans) -> int:
-    start, end = spans.start, spans.end
-    while position < stop:
-        tag = chunk[position]
-        if tag not in {_EVENT_TAG, _GENERIC_EVENT_TAG}:
-            raise wire.WireError("something else than an event")
-        length, position = wire.read_varint(chunk, position + 1, stop)
-        if length > stop - position:
-            raise wire.WireError("an event runs over its message")
-        if tag == _EVENT_TAG:
-            start.append(position)
-            end.append(position + length)
+    start, end = spans.start.append, spans.end.append
+    while position + 2 < stop:
+        length, second = chunk[position + 1], chunk[position + 2]
+        if length < 0x80:
+            body = position + 2
+        elif second < 0x80:  # lengths of two bytes, the common ones, without a call
+            length += (second << 7) - 0x80
+            body = position + 3
         else:
-            spans.generic.append((position, position + length))
-        position += length
+            length, body = wire.read_varint(chunk, position + 1, stop)
+        if length > stop - body:
+            raise wire.WireError("an event runs over its message")
+        if chunk[position] == _EVENT_TAG:
+            start(body)
+            end(body + length)
+        elif chunk[position] == _GENERIC_EVENT_TAG:
+            spans.generic.append((body, body + length))
+        else:
+            raise wire.WireError("something else than an event")
+        position = body + length
+    if position < stop:
+        raise wire.WireError("bytes are left over behind the events")
     return position
 
 
@@ -79,6 +88,9 @@ class EventBatch:
         payload: field number of the message that follows the type; 0 where none does or it does not fill the event.
         payload_start: first byte of that message.
         payload_end: byte after it, which is the end of the event.
+        number_ends: positions of all bytes below 0x80, which are the last bytes of numbers.
+        first_number: index in it of the first number of each payload.
+        after_number: index after that of its last number.
     """
 
     buffer: Bytes
@@ -86,6 +98,20 @@ class EventBatch:
     payload: Ints
     payload_start: Ints
     payload_end: Ints
+    number_ends: Ints
+    first_number: Ints
+    after_number: Ints
+
+    def payloads(self, rows: Ints) -> Payloads:
+        """The messages of some events."""
+        return Payloads(
+            self.buffer,
+            self.payload_start[rows],
+            self.payload_end[rows],
+            self.number_ends,
+            self.first_number[rows],
+            self.after_number[rows],
+        )
 
 
 def event_batch(chunks: list[bytes], spans: list[EventSpans]) -> EventBatch:
@@ -94,25 +120,65 @@ def event_batch(chunks: list[bytes], spans: list[EventSpans]) -> EventBatch:
     bases = np.cumsum([0, *(len(chunk) for chunk in chunks[:-1])])
     start = _joined([span.start for span in spans], bases)
     end = _joined([span.end for span in spans], bases)
-    has_type = (end - start >= 2) & (buffer[start] == _TYPE_TAG)
-    type_id, tag_start, is_read = _number(buffer, start + 1, end)
-    has_type &= is_read
-    tag, size_start, is_read = _number(buffer, tag_start, end)
-    has_payload = has_type & is_read & (tag & 7 == wire.BYTES)
-    size, payload_start, is_read = _number(buffer, size_start, end)
-    has_payload &= is_read & (size >= 0) & (payload_start + size == end)
-    return EventBatch(buffer, np.where(has_type, type_id, 0), np.where(has_payload, tag >> 3, 0), payload_start, end)
+    number_ends = np.flatnonzero(buffer < 0x80)
+    header = _Header(buffer, number_ends, start, end)
+    has_type = (buffer[start] == _TYPE_TAG) & header.is_inside(1)
+    tag = header.number(2)
+    has_payload = has_type & header.is_inside(3) & (tag & 7 == wire.BYTES)
+    payload_start = header.last(3) + 1
+    has_payload &= payload_start + header.number(3) == end
+    return EventBatch(
+        buffer,
+        np.where(has_type, header.number(1), 0),
+        np.where(has_payload, tag >> 3, 0),
+        payload_start,
+        end,
+        number_ends,
+        header.first + _NUMBERS_BEFORE_PAYLOAD,
+        _after(number_ends, header.first, start, end),
+    )
+
+
+_NUMBERS_BEFORE_PAYLOAD = 4
+"""Tag of the type, type, tag of the payload, its length."""
+
+
+class _Header:
+    """The first numbers of each event."""
+
+    def __init__(self, buffer: Bytes, number_ends: Ints, start: Ints, end: Ints) -> None:
+        self._buffer, self._number_ends = buffer, number_ends
+        self._start, self._end = start, end
+        self.first = np.searchsorted(number_ends, start)
+
+    def last(self, index: int) -> Ints:
+        """Last byte of the number at `index`."""
+        return np.take(self._number_ends, self.first + index, mode="clip")
+
+    def is_inside(self, index: int) -> Bools:
+        """Whether the numbers up to `index` end inside their event."""
+        return self.last(index) < self._end
+
+    def number(self, index: int) -> Ints:
+        """The number at `index`; of no meaning where it is not inside, or longer than a number may be."""
+        last = self.last(index)
+        first = np.maximum(self.last(index - 1) + 1, last - 9)
+        return varints(self._buffer, first, last)
+
+
+def _after(number_ends: Ints, first: Ints, start: Ints, end: Ints) -> Ints:
+    """Index after the last number of each event.
+
+    Events mostly stand one behind the other, tag and length between them: then it follows from where the next begins.
+    """
+    after = np.append(first[1:] - 2, 0)
+    is_certain = np.zeros(end.size, dtype=np.bool_)
+    is_certain[:-1] = (after[:-1] > 0) & (number_ends[np.maximum(after[:-1] - 1, 0)] == end[:-1] - 1)
+    rest = np.flatnonzero(~is_certain)
+    after[rest] = np.searchsorted(number_ends, end[rest])
+    return after
 
 
 def _joined(parts: list[list[int]], bases: Ints) -> Ints:
     arrays = [np.array(part, dtype=np.int64) + base for part, base in zip(parts, bases, strict=True)]
     return np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int64)
-
-
-def _number(buffer: Bytes, start: Ints, end: Ints) -> tuple[Ints, Ints, Bools]:
-    """Number at each position, the position after it, and whether it lies inside its event."""
-    inside = start < end
-    safe = np.minimum(start, end - 1)
-    last = ends_of_varints(buffer, safe)
-    is_read = inside & (last < end) & (last - safe < wire.MAX_VARINT_BYTES)
-    return varints(buffer, safe, np.minimum(last, safe + 9)), last + 1, is_read

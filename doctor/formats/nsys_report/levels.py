@@ -21,11 +21,13 @@ Bytes = NDArray[np.uint8]
 PADDING = 16
 """Bytes that must follow the last message in a buffer, so that reading a whole word at any position stays inside it."""
 
+_SEVENS = 0x7F7F7F7F7F7F7F7F
 _GROUPS = (
     (0x007F007F007F007F, 0x7F007F007F007F00, 1),
     (0x00003FFF00003FFF, 0x3FFF00003FFF0000, 2),
     (0x000000000FFFFFFF, 0x0FFFFFFF00000000, 4),
 )
+"""How seven-bit groups are pulled together: bits that stay, bits that move, how far."""
 
 
 def padded(data: bytes | bytearray) -> Bytes:
@@ -33,26 +35,33 @@ def padded(data: bytes | bytearray) -> Bytes:
     return np.frombuffer(bytes(data) + bytes(PADDING), dtype=np.uint8)
 
 
-def words(buffer: Bytes) -> NDArray[np.uint64]:
-    """View that gives, at index i, the eight bytes from position i on as one little-endian word."""
-    return np.ndarray(shape=(buffer.size - 7,), dtype="<u8", buffer=buffer.data, strides=(1,))
+def words(buffer: Bytes, size: int = 8) -> NDArray[np.unsignedinteger]:
+    """View that gives, at index i, the `size` bytes from position i on as one little-endian word."""
+    return np.ndarray(shape=(buffer.size - size + 1,), dtype=f"<u{size}", buffer=buffer.data, strides=(1,))
 
 
 def varints(buffer: Bytes, first: Ints, last: Ints) -> Ints:
     """Integers whose bytes lie at `first` to `last` (both inside), read as 64-bit two's complement.
 
-    Numbers of up to eight bytes are gathered as one word and their seven-bit groups pulled together in three steps;
-    longer ones add the two bytes that are left.
+    Numbers are gathered as words of the smallest size that holds the longest of them, and their seven-bit groups pulled
+    together in as many steps as that takes. Numbers of nine or ten bytes add the bytes that no word holds.
     """
     extra = last - first
     longest = int(extra.max(initial=0))
     if longest == 0:
         return buffer[first].astype(np.int64)
-    word = words(buffer)[first]
-    word &= np.uint64(0x7F7F7F7F7F7F7F7F) >> (np.uint64(8) * (np.uint64(7) - np.minimum(extra, 7).astype(np.uint64)))
-    for keep, move, shift in _GROUPS[: 1 if longest == 1 else 2 if longest <= 3 else 3]:
-        word = (word & np.uint64(keep)) | ((word & np.uint64(move)) >> np.uint64(shift))
-    value = word.view(np.int64)
+    steps = 1 if longest == 1 else 2 if longest <= 3 else 3
+    size = 1 << steps
+    unsigned = np.dtype(f"u{size}").type
+    word = words(buffer, size)[first]
+    word &= np.array([_SEVENS & ((1 << 8 * min(count, size)) - 1) for count in range(1, 11)], dtype=unsigned)[extra]
+    for keep, move, shift in _GROUPS[:steps]:
+        bits = (1 << 8 * size) - 1
+        moved = word & unsigned(move & bits)
+        moved >>= unsigned(shift)
+        word &= unsigned(keep & bits)
+        word |= moved
+    value = word.astype(np.int64)
     for byte in (8, 9):
         if longest >= byte:
             rows = np.flatnonzero(extra >= byte)

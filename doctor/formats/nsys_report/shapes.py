@@ -18,6 +18,7 @@ import numpy as np
 
 from doctor.formats.nsys_report import wire
 from doctor.formats.nsys_report.levels import Bools, Bytes, Ints, varints
+from doctor.formats.nsys_report.payloads import Payloads
 
 Path = tuple[int, ...]
 MAX_SHAPES = 96
@@ -41,18 +42,28 @@ class Shape:
 
 @dataclass(frozen=True)
 class Numbers:
-    """Positions of numbers of messages that hold equally many: `first` and `last` byte, one row a number."""
+    """Where the numbers of messages lie that hold equally many.
 
-    first: Ints
+    Attributes:
+        start: first byte of each message.
+        last: last byte of each number, one row a number, one column a message.
+    """
+
+    start: Ints
     last: Ints
 
     def only(self, chosen: Bools) -> Numbers:
         """The messages that `chosen` marks."""
-        return Numbers(self.first[:, chosen], self.last[:, chosen])
+        return Numbers(self.start[chosen], self.last[:, chosen])
+
+    def sizes(self) -> Ints:
+        """Bytes of each number."""
+        return np.diff(self.last, axis=0, prepend=self.start[None] - 1)
 
     def column(self, buffer: Bytes, index: int) -> Ints:
         """Values of one number in every message."""
-        return varints(buffer, self.first[index], self.last[index])
+        first = self.start if index == 0 else self.last[index - 1] + 1
+        return varints(buffer, first, self.last[index])
 
 
 @dataclass(frozen=True)
@@ -64,24 +75,22 @@ class ShapedRows:
     numbers: Numbers
 
 
-def shaped_rows(buffer: Bytes, start: Ints, end: Ints, messages: frozenset[Path]) -> Iterator[ShapedRows | Ints]:
+def shaped_rows(payloads: Payloads, messages: frozenset[Path]) -> Iterator[ShapedRows | Ints]:
     """Sort messages by shape; rows that have none are yielded as a plain index array.
 
     Args:
-        buffer: padded bytes.
-        start: first byte of each message, ascending.
-        end: byte after each message.
+        payloads: the messages.
         messages: paths of the fields that hold messages to look into; any other field with a length has no shape here.
     """
-    ends = np.flatnonzero(buffer < 0x80)
-    first, after = np.searchsorted(ends, start), np.searchsorted(ends, end)
-    count = after - first
+    buffer, start, end = payloads.buffer, payloads.start, payloads.end
+    count = payloads.after_number - payloads.first_number
     whole = (end > start) & (count > 0) & (count % 2 == 0) & (buffer[np.maximum(end - 1, 0)] < 0x80)
     if not whole.all():
         yield np.flatnonzero(~whole)
     for num_numbers in np.unique(count[whole]):
         rows = np.flatnonzero(whole & (count == num_numbers))
-        yield from _same_length(buffer, ends, _Rows(rows, start[rows], first[rows], int(num_numbers)), messages)
+        some = _Rows(rows, start[rows], payloads.first_number[rows], int(num_numbers))
+        yield from _same_length(buffer, payloads.number_ends, some, messages)
 
 
 @dataclass(frozen=True)
@@ -93,11 +102,10 @@ class _Rows:
 
 
 def _same_length(buffer: Bytes, ends: Ints, some: _Rows, messages: frozenset[Path]) -> Iterator[ShapedRows | Ints]:
-    last = ends[some.first_end + np.arange(some.num_numbers)[:, None]]
-    first = np.empty_like(last)
-    first[0] = some.start
-    first[1:] = last[:-1] + 1
-    numbers, rows = Numbers(first, last), some.rows
+    last = np.empty((some.num_numbers, some.rows.size), dtype=np.int64)
+    for index in range(some.num_numbers):
+        np.take(ends, some.first_end + index, out=last[index], mode="clip")
+    numbers, rows = Numbers(some.start, last), some.rows
     for _ in range(MAX_SHAPES):
         if not rows.size:
             return
@@ -117,7 +125,8 @@ def _same_length(buffer: Bytes, ends: Ints, some: _Rows, messages: frozenset[Pat
 
 def _shape_of(buffer: Bytes, numbers: Numbers, messages: frozenset[Path]) -> Shape | None:
     """Shape of the first message, or None where it has a field that holds no number and no known message."""
-    first, last = numbers.first[:, 0], numbers.last[:, 0]
+    last = numbers.last[:, 0]
+    first = np.append(numbers.start[0], last[:-1] + 1)
     tags: list[bytes] = []
     values: dict[Path, int] = {}
     nested: list[tuple[int, int]] = []
@@ -150,14 +159,12 @@ def _shape_of(buffer: Bytes, numbers: Numbers, messages: frozenset[Path]) -> Sha
 
 
 def _fitting(buffer: Bytes, numbers: Numbers, shape: Shape) -> Bools:
-    fits = np.ones(numbers.first.shape[1], dtype=np.bool_)
+    sizes = numbers.sizes()
+    fits: Bools = np.all(sizes <= wire.MAX_VARINT_BYTES, axis=0)
     for pair, tag in enumerate(shape.tags):
-        first, last = numbers.first[2 * pair], numbers.last[2 * pair]
-        fits &= last - first == len(tag) - 1
-        for offset, byte in enumerate(tag):
-            fits &= buffer[first + offset] == byte
+        fits &= sizes[2 * pair] == len(tag)
+        for offset, byte in enumerate(reversed(tag)):
+            fits &= buffer[numbers.last[2 * pair] - offset] == byte
     for index, end_index in shape.nested:
         fits &= numbers.last[index] + numbers.column(buffer, index) == numbers.last[end_index]
-    for index in range(1, numbers.first.shape[0], 2):
-        fits &= numbers.last[index] - numbers.first[index] < wire.MAX_VARINT_BYTES
     return fits

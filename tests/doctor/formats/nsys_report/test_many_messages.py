@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from doctor.formats.nsys_report import wire
 from doctor.formats.nsys_report.columns import PayloadColumns
 from doctor.formats.nsys_report.event_kinds import TEXT, Column
-from doctor.formats.nsys_report.levels import padded, scan_level, varints
+from doctor.formats.nsys_report.levels import scan_level, varints
+from doctor.formats.nsys_report.payloads import side_by_side
 from doctor.formats.nsys_report.shapes import ShapedRows, shaped_rows
 from doctor.formats.nsys_report.wire import Message, WireError
 from tests.support.native_reports import message
@@ -24,11 +25,6 @@ whole_numbers = st.builds(
 anything = st.binary(max_size=24)
 
 
-def side_by_side(messages: list[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    ends = np.cumsum([len(one) for one in messages], dtype=np.int64)
-    return padded(b"".join(messages)), ends - np.array([len(one) for one in messages], dtype=np.int64), ends
-
-
 def expected(raw: bytes, column: Column) -> int | None:
     """What the plain reader says; None also where the message is none."""
     outer: Message | None = Message(raw)
@@ -40,8 +36,8 @@ def expected(raw: bytes, column: Column) -> int | None:
 @given(st.lists(whole_numbers, min_size=1, max_size=12))
 def test_columns_equal_the_plain_reader(dicts: list[dict[int, object]]) -> None:
     messages = [message(one) for one in dicts]  # type: ignore[arg-type] # nested dicts of numbers
-    buffer, start, end = side_by_side(messages)
-    decoded = PayloadColumns(buffer, start, end, COLUMNS)
+    payloads = side_by_side(messages)
+    decoded = PayloadColumns(payloads, COLUMNS)
     assert not decoded.is_bad.any()
     for column in COLUMNS:
         assert decoded.array(column, np.arange(len(messages))).to_pylist() == [
@@ -52,9 +48,9 @@ def test_columns_equal_the_plain_reader(dicts: list[dict[int, object]]) -> None:
 @given(st.lists(whole_numbers, min_size=1, max_size=12))
 def test_fast_and_general_path_agree(dicts: list[dict[int, object]]) -> None:
     messages = [message(one) for one in dicts]  # type: ignore[arg-type] # nested dicts of numbers
-    buffer, start, end = side_by_side(messages)
-    fast = PayloadColumns(buffer, start, end, COLUMNS)
-    general = PayloadColumns(buffer, start, end, (*COLUMNS, Column("text", (99,), TEXT)))
+    payloads = side_by_side(messages)
+    fast = PayloadColumns(payloads, COLUMNS)
+    general = PayloadColumns(payloads, (*COLUMNS, Column("text", (99,), TEXT)))
     for column in COLUMNS:
         rows = np.arange(len(messages))
         assert fast.array(column, rows).to_pylist() == general.array(column, rows).to_pylist()
@@ -63,16 +59,16 @@ def test_fast_and_general_path_agree(dicts: list[dict[int, object]]) -> None:
 @given(st.lists(whole_numbers, min_size=1, max_size=12))
 def test_every_row_is_shaped_once_or_handed_back(dicts: list[dict[int, object]]) -> None:
     messages = [message(one) for one in dicts]  # type: ignore[arg-type] # nested dicts of numbers
-    buffer, start, end = side_by_side(messages)
-    parts = list(shaped_rows(buffer, start, end, frozenset({(16,)})))
+    payloads = side_by_side(messages)
+    parts = list(shaped_rows(payloads, frozenset({(16,)})))
     rows = np.concatenate([part.rows if isinstance(part, ShapedRows) else part for part in parts])
     assert sorted(rows.tolist()) == list(range(len(messages)))
 
 
 @given(st.lists(anything, min_size=1, max_size=12))
 def test_arbitrary_bytes_are_marked_bad_exactly_where_the_plain_reader_fails(messages: list[bytes]) -> None:
-    buffer, start, end = side_by_side(messages)
-    level = scan_level(buffer, start, end)
+    payloads = side_by_side(messages)
+    level = scan_level(payloads.buffer, payloads.start, payloads.end)
     for row, raw in enumerate(messages):
         try:
             numbers = {field.number for field in wire.read_fields(raw)}
@@ -86,8 +82,8 @@ def test_arbitrary_bytes_are_marked_bad_exactly_where_the_plain_reader_fails(mes
 
 @given(st.lists(anything, min_size=1, max_size=12))
 def test_arbitrary_bytes_never_give_a_value_that_the_plain_reader_does_not(messages: list[bytes]) -> None:
-    buffer, start, end = side_by_side(messages)
-    decoded = PayloadColumns(buffer, start, end, COLUMNS)
+    payloads = side_by_side(messages)
+    decoded = PayloadColumns(payloads, COLUMNS)
     for row, raw in enumerate(messages):
         if decoded.is_bad[row]:
             continue
@@ -100,5 +96,5 @@ def test_arbitrary_bytes_never_give_a_value_that_the_plain_reader_does_not(messa
 @given(st.lists(values, min_size=1, max_size=20))
 def test_numbers_of_any_length_are_read(numbers: list[int]) -> None:
     encoded = [wire.write_varint(value) for value in numbers]
-    buffer, start, end = side_by_side(encoded)
-    assert varints(buffer, start, end - 1).tolist() == numbers
+    payloads = side_by_side(encoded)
+    assert varints(payloads.buffer, payloads.start, payloads.end - 1).tolist() == numbers
