@@ -75,7 +75,7 @@ def rank(suspects: Iterable[Suspect], replay: Replay | None) -> Ranked:
         ]
     groups = {suspect.rule.about.group for suspect in guilty}
     lone = [follower for follower in followers if follower.rule.about.group not in groups]
-    return Ranked(tuple(findings), tuple(_acquittal(one) for one in (*acquitted, *lone)))
+    return Ranked(tuple(findings), tuple(_acquittal(one, replay) for one in (*acquitted, *lone)))
 
 
 def _is_worth_naming(suspect: Suspect) -> bool:
@@ -159,10 +159,10 @@ def _follower(follower: Suspect, principal: Suspect) -> RankedFinding:
     )
 
 
-def _acquittal(suspect: Suspect) -> RuledOut:
+def _acquittal(suspect: Suspect, replay: Replay | None) -> RuledOut:
     finding, win = suspect.finding, suspect.win
     words = finding.cleared or finding.summary
-    if win is None:
+    if win is None or (replay is not None and not replay.quality.is_trusted):
         return RuledOut(suspect.rule.about.id, words)
     worth = f"curing it would win {format_share(suspect.share)} of the window ({format_speedup(win.speedup_expected)})"
     return RuledOut(suspect.rule.about.id, f"{words}; {worth}")

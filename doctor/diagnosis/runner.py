@@ -113,9 +113,9 @@ def _verdicts(connection: duckdb.DuckDBPyConnection, rule: Rule) -> list[Finding
     try:
         rows = queries.select(connection, rule.sql, values)
         verdicts = [rule.judge(rule.row(*row)) for row in rows]
-    except (duckdb.Error, TypeError, ValueError, ArithmeticError) as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise CatalogueError(f"the rule {rule.about.id} is wrong: {first}") from error
+    except Exception as error:  # a user's rule may fail in any way
+        first = (str(error).splitlines() or [""])[0]
+        raise CatalogueError(f"the rule {rule.about.id} is wrong: {type(error).__name__}: {first}") from error
     return [verdict for verdict in verdicts if verdict is not None]
 
 

@@ -1,0 +1,133 @@
+"""A verdict hangs on what the run did: not on annotations, on the names of kernels, or on the speed of the clock."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from doctor.case.derive import derive
+from doctor.diagnosis.outcome import Diagnosis
+from doctor.rule import Severity
+from tests.support.recorded import Change, SavedCase, saved_case
+from tests.support.traces import SAMPLES, traces_folder
+
+SAMPLE_RECORDINGS = (
+    "launch-bound-decode-nsys-report/launch-sick.nsys-rep",
+    "launch-bound-decode-torch-trace/launch-sick.pt.trace.json.gz",
+    "graph-decode-nsys-report/healthy-fixed.nsys-rep",
+    "graph-decode-torch-trace/healthy-fixed.pt.trace.json.gz",
+    "scheduler-pause/hostgap-sick.nsys-rep",
+    "pageable-copies/h2d-sick.nsys-rep",
+    "sync-trap/synctrap-sick.nsys-rep",
+    "sync-per-token/synctok-sick.nsys-rep",
+    "eager-attention/attention-sick.nsys-rep",
+    "fp32/fp32trap-sick.nsys-rep",
+    "growing-kv/kvcat-sick.nsys-rep",
+)
+SHARED_RECORDINGS = (
+    "h200/hostgap-sick.pt.trace.json.gz",
+    "h200/h2d-sick.pt.trace.json.gz",
+    "h200/launch-fixed.sqlite.gz",
+    "h200/synctrap-fixed.sqlite.gz",
+    "h200x2/scaling-sick.sqlite.gz",
+    "h200x2/straggler-sick.sqlite.gz",
+    "public/nsysai_h100_2gpu_1s.sqlite.gz",
+)
+TIMED_TABLES = ("kernel", "memcpy", "memset", "graph_trace", "api_call", "nvtx_range", "host_op")
+
+# other libraries' names for the same work
+OTHER_NAMES = {
+    "gemm": "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_{}",
+    "attention": "void flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, {}>>",
+    "softmax": "void (anonymous namespace)::softmax_warp_forward<float, float, float, {}, false>",
+    "elementwise": "triton_poi_fused_add_mul_{}",
+    "reduction": "triton_red_fused_mean_pow_{}",
+    "norm": "triton_red_rms_norm_{}",
+    "activation": "void vllm::act_and_mul_kernel<c10::BFloat16, silu_kernel<{}>>",
+    "rope": "rotary_embedding_kernel_{}",
+    "index": "void gather_kernel_{}",
+    "select": "void at_cuda_detail::cub::DeviceSelectSweepKernel<{}>",
+    "sampling": "void at::native::sbtopk::gatherTopK<float, {}>",
+    "concat": "CatArrayBatchedCopy_alignedK_contig_{}",
+    "collective": "ncclDevKernel_AllReduce_Sum_f32_RING_LL_{}",
+    "other": "some_kernel_{}",
+}
+FP32_LARGE_TILE, FP32_SMALL_TILE = "ampere_sgemm_128x128_tn_{}", "void gemv2T_kernel_val<float, {}>"
+
+
+def without_annotations(case: duckdb.DuckDBPyConnection) -> None:
+    case.execute("DELETE FROM nvtx_range")
+
+
+def with_other_names(case: duckdb.DuckDBPyConnection) -> None:
+    """Give every kernel name another one of its family, precision and tile."""
+    derive(case)
+    names = case.execute("SELECT name_id, name, family, precision FROM kernel_name").fetchall()
+    for name_id, name, family, precision in names:
+        pattern = OTHER_NAMES.get(family, OTHER_NAMES["other"])
+        if family == "gemm" and precision == "fp32":
+            pattern = FP32_LARGE_TILE if _has_large_tile(name) else FP32_SMALL_TILE
+        case.execute("UPDATE text SET text = ? WHERE text_id = ?", [pattern.format(name_id), name_id])
+    case.execute("UPDATE kernel SET short_name_id = name_id")
+
+
+def _has_large_tile(name: str) -> bool:
+    tile = re.search(r"(\d{2,3})x(\d{2,3})", name)
+    return tile is not None and int(tile[1]) * int(tile[2]) >= 4096 and "split" not in name
+
+
+def _scaled(case: duckdb.DuckDBPyConnection, factor: float) -> None:
+    for table in TIMED_TABLES:
+        case.execute(
+            f"UPDATE {table} SET start_ns = (start_ns * {factor})::BIGINT, end_ns = (end_ns * {factor})::BIGINT"
+        )
+
+
+def at_half_the_times(case: duckdb.DuckDBPyConnection) -> None:
+    _scaled(case, 0.5)
+
+
+def at_twice_the_times(case: duckdb.DuckDBPyConnection) -> None:
+    _scaled(case, 2.0)
+
+
+CHANGES: tuple[Change, ...] = (without_annotations, with_other_names, at_half_the_times, at_twice_the_times)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What must not change: the first finding and its band, and what else is grave."""
+
+    first: str | None
+    severity: Severity | None
+
+    @classmethod
+    def of(cls, diagnosis: Diagnosis) -> Verdict:
+        """The first finding that is more than a remark."""
+        named = [finding for finding in diagnosis.findings if finding.severity > Severity.LOW]
+        return cls(named[0].rule, named[0].severity) if named else cls(None, None)
+
+
+def recordings() -> list[object]:
+    """The samples, and the shared recordings where they are."""
+    folder = traces_folder()
+    shared = [folder / name for name in SHARED_RECORDINGS if (folder / name).exists()] if folder else []
+    return [
+        pytest.param(path, id=f"{path.parent.name}/{path.name}")
+        for path in (*(SAMPLES / name for name in SAMPLE_RECORDINGS), *shared)
+    ]
+
+
+@pytest.fixture(scope="module", params=recordings())
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SavedCase:
+    path: Path = request.param
+    return saved_case(tmp_path_factory.mktemp("case"), path)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_the_first_finding_and_its_severity_stay(case: SavedCase, change: Change) -> None:
+    assert Verdict.of(case.diagnosis(change=change)) == Verdict.of(case.diagnosis())
