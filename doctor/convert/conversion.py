@@ -44,6 +44,8 @@ def convert_report(report_path: Path, output: Path, progress: Progress | None = 
         write = write_parquet
     else:
         raise UsageError(f"{output} says neither .sqlite nor .parquet: give the output one of these endings")
+    if report_path.exists() and not report_path.is_file():
+        raise EvidenceError(f"{report_path} is no regular file: name a .nsys-rep")
     try:
         report = open_report(report_path)
         counts = write(export_rows(report, progress), output)

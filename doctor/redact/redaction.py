@@ -39,6 +39,8 @@ def redact(path: Path, output: Path) -> str:
     """
     if output.exists():
         raise UsageError(f"{output} exists already: name a new file, or remove it first")
+    if path.exists() and not path.is_file():
+        raise EvidenceError(f"{path} is no regular file: name the evidence itself")
     if not output.parent.is_dir():
         raise UsageError(f"{output.parent} is no folder: make it first")
     try:

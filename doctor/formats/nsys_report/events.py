@@ -10,6 +10,9 @@ from doctor.formats.nsys_report import wire
 from doctor.formats.nsys_report.levels import Bools, Bytes, Ints, padded, varints
 from doctor.formats.nsys_report.payloads import Payloads
 
+MAX_EVENTS_OF_A_CHUNK = 1 << 20
+"""Recorders write 7,000; a damaged or hostile block of millions of empty ones would take gigabytes."""
+
 _EVENT_TAG = 1 << 3 | wire.BYTES
 _GENERIC_EVENT_TAG = 2 << 3 | wire.BYTES
 _TYPE_TAG = 1 << 3 | wire.VARINT
@@ -54,7 +57,9 @@ def event_spans(chunk: bytes) -> EventSpans:
 
 def _walk(chunk: bytes, position: int, stop: int, spans: EventSpans) -> int:
     start, end = spans.start.append, spans.end.append
-    while position + 2 < stop:
+    for _ in range(MAX_EVENTS_OF_A_CHUNK):
+        if position + 2 >= stop:
+            break
         length, second = chunk[position + 1], chunk[position + 2]
         if length < 0x80:
             body = position + 2
@@ -74,7 +79,7 @@ def _walk(chunk: bytes, position: int, stop: int, spans: EventSpans) -> int:
             raise wire.WireError("something else than an event")
         position = body + length
     if position < stop:
-        raise wire.WireError("bytes are left over behind the events")
+        raise wire.WireError("bytes are left over behind the events, or more events than any recorder writes")
     return position
 
 

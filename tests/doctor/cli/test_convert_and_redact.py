@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -27,12 +28,13 @@ def test_an_incomplete_report_converts_with_a_note_and_fails_only_when_strict(
 
 
 @pytest.mark.parametrize("command", ["convert", "redact"])
-@pytest.mark.parametrize("name", ["missing.nsys-rep", "text.nsys-rep", "folder"])
+@pytest.mark.parametrize("name", ["missing.nsys-rep", "text.nsys-rep", "folder", "pipe"])
 def test_unusable_input_is_one_line_and_exit_code_2(
     command: str, name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "text.nsys-rep").write_text("hello")
     (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
     assert main([command, str(tmp_path / name), "-o", str(tmp_path / "out.sqlite")]) == 2
     out, err = capfd.readouterr()
     assert out == ""

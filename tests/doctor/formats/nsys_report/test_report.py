@@ -8,6 +8,7 @@ import pytest
 from doctor.errors import DamagedEvidenceError, EvidenceError, UnknownEvidenceError
 from doctor.formats.nsys_report import wire
 from doctor.formats.nsys_report.container import END_MARK, FILE_MARK, STREAM_MARK
+from doctor.formats.nsys_report.events import MAX_EVENTS_OF_A_CHUNK
 from doctor.formats.nsys_report.report import NsysReport, open_report
 from doctor.formats.nsys_report.strings import StringTable
 from tests.support.native_reports import (
@@ -228,6 +229,14 @@ def test_a_length_that_cannot_be_is_refused_before_memory_is_taken(tmp_path: Pat
         cut, rows = read(tmp_path / "hurt")
         assert not cut.is_complete
         assert rows == {}
+
+
+def test_a_block_of_millions_of_empty_events_is_cut_off(tmp_path: Path) -> None:
+    block = wire.write_sized(b"\x0a\x00" * (MAX_EVENTS_OF_A_CHUNK + 1000))
+    path = made_of([], STRINGS, chunks=[block], info=message({1: 0})).put_together(tmp_path / "made.nsys-rep")
+    opened, rows = read(path)
+    assert not opened.is_complete
+    assert rows == {}
 
 
 def test_texts_of_processes_output_are_known_by_their_ids() -> None:
