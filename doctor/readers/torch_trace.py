@@ -25,8 +25,9 @@ from doctor.readers.evidence_file import EvidenceFile, open_evidence
 from doctor.readers.protocol import Progress
 
 _BATCH_EVENTS = 1 << 15
+_SEARCH_BYTES = 16 << 20
 _OPENING = re.compile(rb"(?:\xef\xbb\xbf)?\s*([\[{])")
-_MARKS = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"', b'"distributedInfo"', b'"baseTimeNanoseconds"')
+_MARKS = (b'"traceEvents"', b'"deviceProperties"', b'"baseTimeNanoseconds"')
 _FIRST_EVENT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\[\s*\{[^{}\[\]]*"ph"\s*:')
 
 _Rows = Callable[[list[TraceEvent]], pa.RecordBatch]
@@ -246,6 +247,3 @@ def _names_events_later(path: Path) -> bool:
         if read_bytes > _SEARCH_BYTES:
             return False
     return False
-
-
-_SEARCH_BYTES = 16 << 20

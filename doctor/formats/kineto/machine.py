@@ -45,16 +45,10 @@ class HostNames:
                 self.threads[pid, tid] = event.args.name.strip()
 
     def process_rows(self, pids: set[int]) -> pa.RecordBatch:
-        """Rows of `process` for the processes that work was seen of."""
-        known = sorted(pids)
-        return pa.RecordBatch.from_pydict(
-            {
-                "pid": pa.array(known, pa.int64()),
-                "name": pa.array(
-                    [None if pid in self._devices else self.processes.get(pid) for pid in known], pa.string()
-                ),
-            }
-        )
+        """Rows of `process` for the processes that work was seen of; a GPU that Python functions claim is none."""
+        known = sorted(pids - self._devices)
+        names = [self.processes.get(pid) for pid in known]
+        return pa.RecordBatch.from_pydict({"pid": pa.array(known, pa.int64()), "name": pa.array(names, pa.string())})
 
     def thread_rows(self, pids: set[int]) -> pa.RecordBatch:
         """Rows of `thread` of the same processes."""

@@ -82,7 +82,6 @@ def test_every_event_of_a_trace_is_read_to_the_nanosecond() -> None:
         "public/tbplugin_resnet50_w0.pt.trace.json.gz",
         "public/tracelens_mi300_Qwen1.5-0.5B-Chat.json.gz",
         "public/tracelens_sglang_Qwen3-8B_decode.json.gz",
-        "public/param_linear_kineto.json.gz",
         "public/hta_alexnet.json.gz",
     ],
 )
@@ -132,7 +131,9 @@ def test_without_any_call_the_launching_process_is_unknown(tmp_path: Path) -> No
 
 def test_an_events_process_id_never_decides_what_it_is(tmp_path: Path) -> None:
     function = event("python_function", "torch/nn/modules/module.py(1): forward", pid=0, tid=0)
-    reading = read_all(write_trace(tmp_path / "t", function, kernel("k", 1)))
+    gpu = {"ph": "M", "name": "process_labels", "pid": 0, "tid": 0, "ts": 0, "args": {"labels": "GPU 0"}}
+    reading = read_all(write_trace(tmp_path / "t", function, kernel("k", 1), gpu))
+    assert "process" not in reading.row_counts()
     assert reading.row_counts()["host_op"] == 1
     assert reading.row_counts()["kernel"] == 1
 
@@ -397,7 +398,8 @@ def test_events_of_unknown_categories_are_counted_in_the_notes(tmp_path: Path) -
     [
         ('{"schemaVersion": 1, "traceEvents": []}', DamagedEvidenceError, "holds no events"),
         ('{"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat"', DamagedEvidenceError, "cut before its first"),
-        ('{"schemaVersion": 1}', DamagedEvidenceError, "holds no `traceEvents`"),
+        ('{"deviceProperties": []}', DamagedEvidenceError, "holds no `traceEvents`"),
+        ('{"schemaVersion": 2}', UnknownEvidenceError, "is JSON, but no trace"),
         ('{"some": "json"}', UnknownEvidenceError, "is JSON, but no trace"),
         ("[1, 2, 3]", UnknownEvidenceError, "is JSON, but no trace"),
     ],
