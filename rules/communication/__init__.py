@@ -1,0 +1,1 @@
+"""Ranks that wait for each other, and data that moves between them."""

@@ -1,0 +1,165 @@
+"""Collectives are not hidden: the device moves data while nothing computes.
+
+What happens: tensor parallelism meets twice a layer. Each meeting moves activations over the link, and the next kernel
+needs the result; unless something else can run meanwhile, the transfer stands in the step at its full length.
+
+How it is detected: time in which a device communicates and does not compute, at least 15 % of the window. Where all
+ranks were recorded, time spent waiting for the last rank is told from transfer, and only transfer counts. The win is the
+run replayed with transfers at 60 %, what fused and overlapped collectives reach in public cases; all of it is the bound.
+
+When it is not this: waiting for another rank's launches is `host-dispatch-bound` there; waiting for a slow rank is
+`straggler-rank`. A trace of one rank cannot tell waiting from transfer, and says so.
+"""
+
+from typing import NamedTuple
+
+from doctor.rule import (
+    About,
+    Act,
+    Cleared,
+    Cure,
+    CureStep,
+    Evidence,
+    Finding,
+    Fix,
+    Rule,
+    Stage,
+    Target,
+    Threshold,
+    Verdict,
+    Where,
+)
+
+ABOUT = About(
+    id="comm-exposed",
+    title="Communication is not hidden behind computing",
+    stage=Stage.SPECIFIC,
+    reads=("device_op",),
+    needs=("nsys-report", "nsys-sqlite", "kineto"),
+)
+
+THRESHOLDS = {
+    "min_share": Threshold(0.15, "share of the window", source="vllm PR#44677: 22 % exposed, a quarter of it won"),
+    "reachable": Threshold(
+        0.6, "of the transfer that is left", source="public cases win 25 to 50 % of the exposed time"
+    ),
+}
+
+SQL = """
+WITH exposed AS (
+    SELECT avg(exposed_communication_ns / (until_ns - from_ns)) AS exposed_share FROM device_busy, steady_window
+),
+transfer AS (
+    SELECT coalesce(sum(transfer_ns), 0)::BIGINT AS transfer_ns, coalesce(sum(waiting_ns), 0)::BIGINT AS waiting_ns, count(*) AS member_count
+    FROM meeting_member
+),
+collective_work AS (
+    SELECT count(*) AS collective_count, median(end_ns - start_ns) AS median_ns, arg_max(start_ns, end_ns - start_ns) AS longest_start_ns,
+        arg_max(end_ns, end_ns - start_ns) AS longest_end_ns
+    FROM device_op, steady_window WHERE family = 'collective' AND start_ns >= from_ns AND start_ns < until_ns
+)
+SELECT exposed_share, transfer_ns, waiting_ns, member_count, collective_count, median_ns, longest_start_ns, longest_end_ns,
+    (SELECT count(*) FROM usual_step) AS step_count
+FROM exposed, transfer, collective_work
+"""
+
+COLLECTIVES = """
+    SELECT device_op_id FROM device_op, steady_window
+    WHERE family = 'collective' AND start_ns >= from_ns AND start_ns < until_ns
+"""
+
+
+class Exposed(NamedTuple):
+    """Communication in the window, mean over devices."""
+
+    exposed_share: float | None
+    transfer_ns: int
+    waiting_ns: int
+    member_count: int
+    collective_count: int
+    median_ns: float | None
+    longest_start_ns: int | None
+    longest_end_ns: int | None
+    step_count: int
+
+
+def judge(row: Exposed) -> Verdict:
+    """Exposed transfer, less what is waiting."""
+    if not row.collective_count or row.exposed_share is None:
+        return None
+    knows_waiting = row.member_count > 0.5 * row.collective_count
+    waiting_share = row.waiting_ns / max(row.waiting_ns + row.transfer_ns, 1) if knows_waiting else 0.0
+    share = row.exposed_share * (1 - waiting_share)
+    if row.exposed_share < THRESHOLDS["min_share"].value:
+        return None
+    if share < THRESHOLDS["min_share"].value:
+        return Cleared(
+            f"{row.exposed_share:.0%} of the window is exposed communication, but {waiting_share:.0%} of it is waiting for the last rank"
+        )
+    told = "" if knows_waiting else "; one rank alone cannot tell waiting from transfer"
+    return Finding(
+        summary=f"{share:.0%} of the window is communication that nothing hides, {row.collective_count:,} collectives of"
+        f" {(row.median_ns or 0) / 1e3:.0f} us{told}",
+        evidence=(
+            Evidence(
+                "exposed communication",
+                row.exposed_share,
+                "share of window",
+                Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns),
+            ),
+            Evidence("of it waiting for the last rank", waiting_share, "share of communication"),
+        ),
+        cure=Cure(
+            steps=(CureStep(Target.DEVICE_OP, Act.SCALE, COLLECTIVES, value=THRESHOLDS["reachable"].value),),
+            is_host_work=False,
+            spread=1.5,
+        ),
+        confidence=0.8 if knows_waiting else 0.55,
+        cleared=f"{row.exposed_share:.0%} of the window is exposed communication, but other things hold the run up",
+    )
+
+
+FIXES = (
+    Fix(
+        "vllm",
+        "keep custom all-reduce on (drop --disable-custom-all-reduce); --enable-dbo; -O.pass_config fuse_allreduce_rms",
+        "smaller and overlapped collectives",
+        source="https://docs.vllm.ai/en/latest/configuration/optimization.html",
+    ),
+    Fix(
+        "sglang",
+        "--enable-two-batch-overlap; keep custom all-reduce on",
+        "one half computes while the other communicates",
+        source="https://docs.sglang.ai/advanced_features/server_arguments.html",
+    ),
+    Fix(
+        "tensorrt-llm",
+        "allreduce_strategy: AUTO; fused all-reduce and norm",
+        "fewer bytes and launches",
+        source="https://nvidia.github.io/TensorRT-LLM/llm-api/reference.html",
+    ),
+    Fix(
+        "pytorch",
+        "lower the tensor-parallel size and add data-parallel replicas; async tensor parallelism "
+        "(torch.distributed._symmetric_memory) in prefill",
+        "each device talks less",
+        source="https://docs.pytorch.org/docs/stable/distributed.tensor.parallel.html",
+    ),
+    Fix(
+        "transformers",
+        'tp_plan="auto" on devices joined by NVLink only; otherwise one model a device',
+        "the link sets the price",
+        source="https://huggingface.co/docs/transformers/perf_infer_gpu_multi",
+    ),
+)
+
+RULE = Rule(
+    about=ABOUT,
+    thresholds=THRESHOLDS,
+    sql=SQL,
+    row=Exposed,
+    judge=judge,
+    fixes=FIXES,
+    verify="record again: exposed communication is under 10 % of the window.",
+    doc=__doc__,
+)

@@ -1,0 +1,184 @@
+"""One rank is always late: all others wait for it inside their collectives.
+
+What happens: ranks of one job meet at every collective. One that computes more, runs at a lower clock, sits behind a
+slower link or a busier core comes last each time, and the others spin inside their communication kernels. Their
+profiles show a run that is bound by communication; hardly a byte is moving.
+
+How it is detected: collectives of all ranks are matched, and for each the rank that came last and how far behind the
+next one it was. A straggler comes last in at least 60 % of them and costs at least 5 % of the window. Where it computes
+longer than the others the win is the run replayed with its kernels at the others' pace.
+
+When it is not this: ranks that take turns in being late are each bound by their host. Time after the last rank has
+come is transfer: `comm-exposed`.
+"""
+
+from typing import NamedTuple
+
+from doctor.rule import (
+    About,
+    Act,
+    Cleared,
+    Cure,
+    CureStep,
+    Evidence,
+    Finding,
+    Fix,
+    Rule,
+    Severity,
+    Stage,
+    Target,
+    Threshold,
+    Verdict,
+    Where,
+)
+
+ABOUT = About(
+    id="straggler-rank",
+    title="One rank is always late",
+    stage=Stage.SPECIFIC,
+    reads=("device_op", "meeting_member"),
+    needs=("nsys-report of all ranks", "kineto of all ranks"),
+)
+
+THRESHOLDS = {
+    "min_last_share": Threshold(
+        0.6, "share of collectives in which the rank came last", source="rule of thumb; half is chance on two"
+    ),
+    "min_late_share": Threshold(0.05, "share of the window", source="rule of thumb"),
+    "min_meetings": Threshold(6, "collectives", source="fewer say nothing about a habit"),
+}
+
+SQL = """
+WITH worst AS (
+    SELECT * FROM meeting_rank ORDER BY late_ns DESC, rank LIMIT 1
+)
+SELECT worst.rank, worst.device_id, worst.pid, worst.meeting_count, worst.last_count, worst.late_ns, worst.compute_ns,
+    (SELECT median(compute_ns) FROM meeting_rank, (SELECT rank AS late_rank FROM worst) WHERE rank <> late_rank) AS others_compute_ns,
+    (SELECT max(waiting_ns) FROM meeting_rank) AS longest_waiting_ns,
+    worst.latest_start_ns, worst.latest_late_ns, (SELECT count(*) FROM meeting_rank) AS rank_count,
+    (SELECT until_ns - from_ns FROM steady_window) AS window_ns
+FROM worst
+"""
+
+AT_OTHERS_PACE = """
+    SELECT device_op_id, $factor AS factor
+    FROM device_op JOIN (SELECT * FROM meeting_rank ORDER BY late_ns DESC, rank LIMIT 1) AS worst USING (source_id, pid, device_id),
+        steady_window
+    WHERE family <> 'collective' AND device_op.start_ns >= from_ns AND device_op.start_ns < until_ns
+"""
+
+
+class LatestRank(NamedTuple):
+    """The rank that cost the others most."""
+
+    rank: int
+    device_id: int
+    pid: int | None
+    meeting_count: int
+    last_count: int
+    late_ns: int
+    compute_ns: int
+    others_compute_ns: float | None
+    longest_waiting_ns: int
+    latest_start_ns: int
+    latest_late_ns: int
+    rank_count: int
+    window_ns: int
+
+
+def judge(row: LatestRank) -> Verdict:
+    """Late by habit, and at a price."""
+    last_share, late_share = row.last_count / row.meeting_count, row.late_ns / row.window_ns
+    if row.meeting_count < THRESHOLDS["min_meetings"].value or late_share < THRESHOLDS["min_late_share"].value:
+        return None
+    if last_share < THRESHOLDS["min_last_share"].value:
+        return Cleared(
+            f"rank {row.rank} is late most, but it comes last in {last_share:.0%} of the collectives only: ranks take turns"
+        )
+    factor = min((row.others_compute_ns or row.compute_ns) / max(row.compute_ns, 1), 1.0)
+    computes_longer = factor < 0.95
+    cure = Cure(
+        steps=(CureStep(Target.DEVICE_OP, Act.SCALE, AT_OTHERS_PACE, values={"factor": factor}),),
+        is_host_work=False,
+        spread=1.5,
+    )
+    why = (
+        f"its kernels take {1 / factor:.1f}x as long as the others'"
+        if computes_longer
+        else "its kernels are no slower: look at its host"
+    )
+    return Finding(
+        summary=f"rank {row.rank} comes last in {row.last_count} of {row.meeting_count} collectives, {late_share:.0%} of the window behind"
+        f" the others; {why}",
+        evidence=(
+            Evidence(
+                "late by",
+                late_share,
+                "share of window",
+                Where(
+                    start_ns=row.latest_start_ns - row.latest_late_ns,
+                    end_ns=row.latest_start_ns,
+                    device_id=row.device_id,
+                    pid=row.pid,
+                ),
+            ),
+            Evidence("comes last in", last_share, "share of collectives"),
+            Evidence(
+                "longest time that another rank waits in collectives",
+                row.longest_waiting_ns / row.window_ns,
+                "share of window",
+            ),
+            Evidence("its computing against the others'", 1 / factor, "x"),
+        ),
+        cure=cure if computes_longer else None,
+        # a late host is what host rules are for: they say what it would win
+        severity=None if computes_longer else min(Severity.of_share(late_share), Severity.MEDIUM),
+        confidence=0.9,
+        cleared=f"rank {row.rank} comes last, but the others have work meanwhile",
+        label=f"rank {row.rank} (device {row.device_id})",
+    )
+
+
+FIXES = (
+    Fix(
+        "system",
+        "nvidia-smi -q -d CLOCK,PERFORMANCE,PCIE on that device; swap it; equal power caps on all",
+        "a slower clock, a degraded link or another tenant makes one rank late",
+        source="https://docs.nvidia.com/deploy/nvidia-smi/index.html",
+    ),
+    Fix(
+        "pytorch",
+        "give every rank the same work: equal shards, equal tokens; no rank-0-only logging or sampling inside the step",
+        "extra work of one rank is paid by all",
+        source="https://docs.pytorch.org/docs/stable/distributed.html",
+    ),
+    Fix(
+        "vllm",
+        "--enable-eplb for uneven experts; --numa-bind per rank",
+        "evens out experts and hosts",
+        source="https://docs.vllm.ai/en/latest/configuration/engine_args.html",
+    ),
+    Fix(
+        "sglang",
+        "--enable-eplb; pin each rank to its device's socket (--numa-node)",
+        "evens out experts and hosts",
+        source="https://docs.sglang.ai/advanced_features/server_arguments.html",
+    ),
+    Fix(
+        "tensorrt-llm",
+        "moe_config: {load_balancer: ...}; bind each rank to its socket",
+        "evens out experts and hosts",
+        source="https://nvidia.github.io/TensorRT-LLM/llm-api/reference.html",
+    ),
+)
+
+RULE = Rule(
+    about=ABOUT,
+    thresholds=THRESHOLDS,
+    sql=SQL,
+    row=LatestRank,
+    judge=judge,
+    fixes=FIXES,
+    verify="record all ranks again: no rank comes last in more than half of the collectives, and waiting in them is under 2 %.",
+    doc=__doc__,
+)

@@ -1,0 +1,96 @@
+"""fp32 products without TF32: the matrix units could take them at a tenth of the error budget of bf16.
+
+What happens: where a model has to stay in fp32, PyTorch still multiplies on the general-purpose units unless it is allowed
+to round inputs to TF32. The matrix units are then idle.
+
+How it is detected: fp32 products of at least a tenth of the matrix-product time on a device with TF32 (compute capability
+8.0 and later), and no TF32 kernel beside them. It shares the gain of `wrong-dtype-fp32`: a model in 16 bits needs no TF32.
+
+When it is not this: a model that computes in bf16 has nothing to gain; older devices and other vendors have no TF32.
+"""
+
+from typing import NamedTuple
+
+from doctor.rule import (
+    About,
+    Evidence,
+    Finding,
+    Fix,
+    Rule,
+    Stage,
+    Threshold,
+    Verdict,
+)
+
+ABOUT = About(
+    id="tf32-off",
+    title="fp32 products without TF32",
+    stage=Stage.SPECIFIC,
+    reads=("device_op", "kernel"),
+    needs=("nsys-report", "nsys-sqlite", "kineto"),
+    group="fp32",
+    group_rank=1,
+)
+
+THRESHOLDS = {
+    "min_share": Threshold(0.1, "share of matrix-product time", source="pytorch/pytorch#153195"),
+}
+
+SQL = """
+SELECT coalesce(sum(end_ns - start_ns) FILTER (precision = 'fp32'), 0)::BIGINT AS fp32_ns,
+    coalesce(sum(end_ns - start_ns) FILTER (precision = 'tf32'), 0)::BIGINT AS tf32_ns,
+    coalesce(sum(end_ns - start_ns), 0)::BIGINT AS gemm_ns,
+    (SELECT max(compute_major) FROM device WHERE coalesce(vendor, 'nvidia') = 'nvidia') AS compute_major
+FROM device_op, steady_window WHERE family = 'gemm' AND start_ns >= from_ns AND start_ns < until_ns
+"""
+
+
+class Fp32AndTf32(NamedTuple):
+    """Matrix products of the window by type."""
+
+    fp32_ns: int
+    tf32_ns: int
+    gemm_ns: int
+    compute_major: int | None
+
+
+def judge(row: Fp32AndTf32) -> Verdict:
+    """fp32 where TF32 could be."""
+    if not row.gemm_ns or (row.compute_major or 0) < 8 or row.tf32_ns:
+        return None
+    share = row.fp32_ns / row.gemm_ns
+    if share < THRESHOLDS["min_share"].value:
+        return None
+    return Finding(
+        summary=f"{share:.0%} of the matrix-product time is fp32 without TF32 on a device that has it",
+        evidence=(Evidence("fp32 products without TF32", share, "share of matrix-product time"),),
+        confidence=0.8,
+        cleared=f"{share:.0%} of the matrix-product time is fp32 without TF32, but other things hold the run up",
+    )
+
+
+FIXES = (
+    Fix(
+        "pytorch",
+        'torch.set_float32_matmul_precision("high")',
+        "fp32 products run on the matrix units",
+        source="https://docs.pytorch.org/docs/stable/generated/torch.set_float32_matmul_precision.html",
+    ),
+    Fix(
+        "vllm",
+        "VLLM_FLOAT32_MATMUL_PRECISION=high",
+        "the same for a model that must stay in fp32",
+        source="https://docs.vllm.ai/en/latest/configuration/env_vars.html",
+    ),
+)
+
+RULE = Rule(
+    about=ABOUT,
+    thresholds=THRESHOLDS,
+    sql=SQL,
+    row=Fp32AndTf32,
+    judge=judge,
+    fixes=FIXES,
+    verify="record again: kernel names say tf32 or s1688.",
+    doc=__doc__,
+)
