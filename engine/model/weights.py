@@ -43,6 +43,7 @@ class LoadOptions:
         device: where the weights go.
         dtype: dtype of weights and activations; None is that of the checkpoint.
         layers: layers of this stage; None is all.
+        experts: experts held here, of every layer that has some; None is all. The others' answers are to be added.
         max_positions: positions that the rotary table covers; None is the model's own limit.
         operators: elementwise steps.
         weight_format: how the matrices of the layers are kept.
@@ -55,6 +56,7 @@ class LoadOptions:
     device: torch.device = _CPU
     dtype: torch.dtype | None = None
     layers: range | None = None
+    experts: range | None = None
     max_positions: int | None = None
     operators: Operators = REFERENCE
     weight_format: WeightFormat = WeightFormat.NATIVE
@@ -221,7 +223,7 @@ class _Builder:
         geometry = self._geometry.experts
         assert geometry is not None
         block, gate, up, down = geometry.names
-        numbers = range(geometry.num_experts)
+        numbers = self._options.experts or range(geometry.num_experts)
         gate_up_ECD = reader.expert_stack(f"{prefix}.{block}", numbers, (gate, up))
         down_EDI = reader.expert_stack(f"{prefix}.{block}", numbers, (down,))
         kind: type[Experts] = GroupedExperts if self._options.has_grouped_experts else LoopedExperts

@@ -1,6 +1,7 @@
 import json
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -164,6 +165,17 @@ def test_stages_one_after_the_other_equal_the_whole_model(tmp_path: Path) -> Non
         assert state[1] is not None
         logits = stages[-1].logits(stages[-1].finish(state[0], state[1]))
     torch.testing.assert_close(logits, torch.cat(wanted), atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("family", ["mixtral", "qwen3_moe"])
+def test_experts_loaded_in_two_places_add_up_to_the_whole_layer(family: str, tmp_path: Path) -> None:
+    folder = save_model(make_model(family), tmp_path)
+    experts = (None, range(1), range(1, 8 if family == "qwen3_moe" else 4))
+    layers: list[Any] = [load_decoder(folder, LoadOptions(experts=part)).layers[1] for part in experts]
+    whole, few, many = (layer.mlp for layer in layers)
+    x_TD = torch.randn(20, 64)
+    assert sum(p.numel() for p in few.parameters()) < sum(p.numel() for p in many.parameters())
+    torch.testing.assert_close(few(x_TD) + many(x_TD), whole(x_TD), atol=1e-5, rtol=1e-5)
 
 
 def test_loading_allocates_every_matrix_once(tmp_path: Path) -> None:
