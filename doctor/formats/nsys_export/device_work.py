@@ -21,7 +21,8 @@ def _on_stream(batch: pa.RecordBatch) -> dict[str, pa.Array]:
         "end_ns": batch.column("end"),
     }
     if "graphNodeId" in batch.schema.names:
-        columns["graph_node_id"] = batch.column("graphNodeId")
+        nodes = batch.column("graphNodeId")
+        columns["graph_node_id"] = pc.if_else(pc.equal(nodes, 0), pa.scalar(None, pa.int64()), nodes)  # 0 is no node
     return columns
 
 

@@ -16,6 +16,7 @@ from doctor.formats.nsys_export.tables import (
     CUDA_CONTEXT,
     CUDA_DEVICE,
     CUDA_GPU,
+    CUDA_NULL_STREAM,
     CUDA_STREAM,
     GPU,
     PROCESSES,
@@ -117,9 +118,10 @@ def _vendor(name: str | None) -> str:
 
 
 def streams(tables: ExportTables) -> pa.RecordBatch:
-    """Rows of `stream`. Null streams stand in the table of contexts since 2022, under their flag before."""
+    """Rows of `stream`. Null streams stand with the contexts; before 2022 in a table of their own or under a flag."""
     contexts = {(row["processId"], row["contextId"]): row for row in _rows(tables, CUDA_CONTEXT)}
     null_streams = {(*key, row["nullStreamId"]) for key, row in contexts.items() if row["nullStreamId"] is not None}
+    null_streams |= {(row["processId"], row["contextId"], row["streamId"]) for row in _rows(tables, CUDA_NULL_STREAM)}
     rows: list[dict[str, Any]] = []
     for row in _rows(tables, CUDA_STREAM):
         key = (row["processId"], row["contextId"], row["streamId"])

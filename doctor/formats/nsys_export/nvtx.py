@@ -37,7 +37,7 @@ def ranges(batch: pa.RecordBatch, strings: StringTable, domains: Domains) -> pa.
             "pid": pids,
             "tid": thread_ids(batch.column("globalTid")),
             "start_ns": batch.column("start"),
-            "end_ns": batch.column("end"),
+            "end_ns": _ends(batch),
             "name": _texts(batch, strings),
             "domain": _domain_names(pids, batch.column("domainId"), domains),
             "range_kind": translate(batch.column("eventType"), RANGE_KINDS),
@@ -45,11 +45,23 @@ def ranges(batch: pa.RecordBatch, strings: StringTable, domains: Domains) -> pa.
     )
 
 
+def _ends(batch: pa.RecordBatch) -> pa.Array:
+    """Ends, NULL where there is none. Exports up to 2021 know no NULL and write 0, which lies before any start."""
+    starts, ends = batch.column("start"), batch.column("end")
+    is_absent = pc.fill_null(pc.and_(pc.equal(ends, 0), pc.greater(starts, 0)), False)
+    return pc.if_else(is_absent, pa.scalar(None, pa.int64()), ends)
+
+
 def _texts(batch: pa.RecordBatch, strings: StringTable) -> pa.Array:
+    """Texts, or those that the ids stand for. Exports up to 2021 write an empty text beside an id, and 0 for no id."""
     texts, ids = batch.column("text"), batch.column("textId")
     if ids.null_count == len(ids):
         return texts
-    return pc.coalesce(texts, strings.look_up(ids).dictionary_decode())
+    has_id = pc.fill_null(pc.not_equal(ids, 0), False)
+    is_empty = pc.and_(has_id, pc.fill_null(pc.equal(texts, ""), False))
+    return pc.coalesce(
+        pc.if_else(is_empty, pa.scalar(None, pa.string()), texts), strings.look_up(ids).dictionary_decode()
+    )
 
 
 def _domain_names(pids: pa.Array, domain_ids: pa.Array, domains: Domains) -> pa.Array:

@@ -125,6 +125,7 @@ CUDA_GPU = ExportTable(
 CUDA_DEVICE = ExportTable("TARGET_INFO_CUDA_DEVICE", ("gpuId", "cudaId"))
 CUDA_CONTEXT = ExportTable("TARGET_INFO_CUDA_CONTEXT_INFO", ("processId", "contextId", "deviceId", "nullStreamId"))
 CUDA_STREAM = ExportTable("TARGET_INFO_CUDA_STREAM", ("processId", "contextId", "streamId", "priority", "flag"))
+CUDA_NULL_STREAM = ExportTable("TARGET_INFO_CUDA_NULL_STREAM", ("processId", "contextId", "streamId"))
 ANALYSIS = ExportTable("ANALYSIS_DETAILS", ("duration", "startTime", "stopTime"))
 SESSION_START = ExportTable("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",))
 SETTINGS = ("META_DATA_EXPORT", "META_DATA_CAPTURE", "EXPORT_META_DATA")

@@ -153,6 +153,27 @@ def test_an_old_export_without_the_columns_of_later_schemas_reads(tmp_path: Path
     assert reading.row_counts()["stream"] > 0
 
 
+def test_exports_that_know_no_null_and_write_zero_instead_read_alike(tmp_path: Path) -> None:
+    old = export_with(
+        tmp_path,
+        "DROP TABLE META_DATA_CAPTURE",
+        "DROP TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+        f"UPDATE {KERNEL} SET graphNodeId = 0",
+        "UPDATE NVTX_EVENTS SET text = '', textId = 168, end = 0 WHERE rowid = 1",
+        "UPDATE NVTX_EVENTS SET textId = 0 WHERE rowid > 1",
+        "DROP TABLE TARGET_INFO_CUDA_CONTEXT_INFO",
+        "CREATE TABLE TARGET_INFO_CUDA_NULL_STREAM "
+        "AS SELECT 7 AS streamId, 0 AS hwId, 1 AS vmId, 22 AS processId, 1 AS contextId",
+    )
+    (name,) = ask(old, "SELECT value FROM StringIds WHERE id = 168")
+    texts = ask(old, "SELECT text FROM NVTX_EVENTS WHERE rowid > 1 AND eventType = 59 ORDER BY rowid")
+    reading = read_all(old)
+    assert reading.facts.graph_trace_level is None
+    assert reading.column("nvtx_range", "name") == [name[0], *(text for (text,) in texts)]
+    assert reading.column("nvtx_range", "end_ns").index(None) == 0
+    assert reading.column("stream", "is_null_stream").count(True) == 1
+
+
 def test_gpus_of_other_vendors_are_no_devices(tmp_path: Path) -> None:
     export = export_with(
         tmp_path,
