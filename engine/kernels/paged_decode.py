@@ -37,12 +37,14 @@ MIN_SPLIT = 128
 MAX_SPLITS = 16
 """Most splits of a request; a power of two. All of them are merged in one load per row."""
 
-BLOCK_N = 128
+BLOCK_N = 64
 """Keys per step of a program, for heads of up to 256 bytes; less for larger ones, which would not fit."""
 
 NUM_WARPS = 4
-NUM_STAGES = 3
-"""Warps of a program, and steps whose keys are in flight."""
+"""Warps of 32 threads of a program."""
+
+NUM_STAGES = 5
+"""Depth of the load pipeline. The look-up of a block takes stages of its own: with 5, two steps have keys in flight."""
 
 _MIN_DOT_ROWS = 16
 _MERGE_ROWS = 4

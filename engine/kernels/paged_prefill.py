@@ -35,7 +35,7 @@ class PrefillTile:
         rows: queries times heads of a group.
         keys: keys per step.
         num_warps: warps of 32 threads.
-        num_stages: steps whose keys are in flight.
+        num_stages: depth of the load pipeline.
     """
 
     rows: int
@@ -44,8 +44,8 @@ class PrefillTile:
     num_stages: int
 
 
-TILE = PrefillTile(128, 64, 8, 3)
-"""For 16-bit queries."""
+TILE = PrefillTile(128, 64, 8, 5)
+"""For 16-bit queries. A program fills the registers of a multiprocessor either way, so deep buffers cost nothing."""
 
 _WIDE_TILE = PrefillTile(32, 32, 8, 2)
 

@@ -30,23 +30,24 @@ TILES = (
     VectorTile(1, 2048, 2),
 )
 SPLITS = (
-    (128, 16, 128, 4, 3),
-    (128, 16, 64, 4, 4),
     (128, 16, 64, 4, 5),
-    (256, 16, 64, 4, 4),
-    (256, 16, 128, 4, 3),
-    (128, 16, 128, 8, 3),
+    (128, 16, 128, 4, 3),
+    (128, 16, 64, 4, 3),
+    (128, 16, 64, 4, 7),
+    (256, 16, 64, 4, 5),
+    (128, 16, 32, 4, 7),
+    (128, 16, 64, 8, 5),
 )
 """Least keys per split, most splits, keys per step, warps, stages."""
 
 PREFILL_TILES = (
+    PrefillTile(128, 64, 8, 5),
     PrefillTile(128, 64, 8, 3),
-    PrefillTile(128, 64, 8, 2),
-    PrefillTile(128, 64, 8, 4),
-    PrefillTile(128, 128, 8, 2),
-    PrefillTile(128, 128, 8, 3),
+    PrefillTile(128, 64, 8, 7),
+    PrefillTile(128, 32, 8, 5),
     PrefillTile(64, 64, 4, 3),
-    PrefillTile(64, 128, 4, 2),
+    PrefillTile(64, 64, 4, 5),
+    PrefillTile(128, 128, 8, 3),
 )
 PREFILL_CASES = ((4, 2048, 2048, (16, 4)), (4, 2048, 2048, (32, 8)))
 DECODE_CASES = (
@@ -83,16 +84,20 @@ def time_step(model: Model, tiles: dict[str, VectorTile]) -> float:
 def tune_splits() -> list[Row]:
     """Decode attention for several ways to cut the keys."""
     rows: list[Row] = []
-    before = (paged_decode.MIN_SPLIT, paged_decode.MAX_SPLITS, paged_decode.BLOCK_N)
-    for min_split, max_splits, block, num_warps, num_stages in SPLITS:
-        paged_decode.MIN_SPLIT, paged_decode.MAX_SPLITS, paged_decode.BLOCK_N = min_split, max_splits, block
-        paged_decode.NUM_WARPS, paged_decode.NUM_STAGES = num_warps, num_stages
-        setting = f"split {min_split}, {max_splits} splits, step {block}, {num_warps} warps, {num_stages} stages"
+    default = SPLITS[0]
+    for split in SPLITS:
+        set_split(*split)
+        setting = "split {}, {} splits, step {}, {} warps, {} stages".format(*split)
         measured = measure_decode_attention(DECODE_CASES, has_peer=False)
         rows += [{"setting": setting, **row} for row in measured]
-    paged_decode.MIN_SPLIT, paged_decode.MAX_SPLITS, paged_decode.BLOCK_N = before
-    paged_decode.NUM_WARPS, paged_decode.NUM_STAGES = 4, 3
+    set_split(*default)
     return rows
+
+
+def set_split(min_split: int, max_splits: int, block: int, num_warps: int, num_stages: int) -> None:
+    """Change the settings of decode attention."""
+    paged_decode.MIN_SPLIT, paged_decode.MAX_SPLITS, paged_decode.BLOCK_N = min_split, max_splits, block
+    paged_decode.NUM_WARPS, paged_decode.NUM_STAGES = num_warps, num_stages
 
 
 def tune_prefill() -> list[Row]:
