@@ -28,6 +28,10 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, GenerationConfig, LlamaConfig
 
+from engine import LLM, SamplingParams
+from engine.llm import Answer
+from engine.profiling import Window, profiled
+
 READ_BYTES_PER_S = 4.1e12
 FLOP_PER_S = 785e12
 MAX_LEN = 4096
@@ -133,9 +137,9 @@ def mixed_lengths() -> list[int]:
     return [numbers.randint(16, 256) for _ in range(64)]
 
 
-def timed(run: Callable[[], object], repeats: int) -> list[float]:
-    """Seconds of each of some runs, after one that is not counted."""
-    run()
+def timed(run: Callable[[], object], repeats: int, warm_up: Callable[[], object] | None = None) -> list[float]:
+    """Seconds of each of some runs, after one that is not counted, or a shorter warm-up in its place."""
+    (warm_up or run)()
     seconds = []
     for _ in range(repeats):
         torch.cuda.synchronize() if torch.cuda.is_available() else None
@@ -149,17 +153,16 @@ def timed(run: Callable[[], object], repeats: int) -> list[float]:
 class Engine:
     """This engine."""
 
-    def __init__(self, folder: Path, options: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, options: dict[str, Any], trace: Path | None) -> None:
         self._folder = folder
         self._options = options
+        self._trace = trace
 
-    def _build(self, **options: Any) -> Any:
-        from engine import LLM
-
+    def _build(self, **options: Any) -> LLM:
         return LLM(str(self._folder), max_model_len=MAX_LEN, prefix_caching=False, **self._options, **options)
 
-    def _generate(self, llm: Any, batch: Prompts, length: int) -> list[Any]:
-        answers: list[Any] = llm.generate(batch, _greedy(length))
+    def _generate(self, llm: LLM, batch: Prompts, length: int) -> list[Answer]:
+        answers = llm.generate(batch, _greedy(length))
         assert all(len(answer.token_ids) == length for answer in answers)
         return answers
 
@@ -176,6 +179,9 @@ class Engine:
         llm.generate(batch[:2], _greedy(4))
         llm.core.counters.reset()
         seconds = timed(lambda: self._generate(llm, batch, length), 3)
+        if self._trace is not None and length > 1:
+            with profiled(llm.core.loop, "torch", self._trace, Window(skip=40, length=20)):
+                self._generate(llm, batch, length)
         return {"seconds": seconds, "counters": llm.core.counters.as_dict()}
 
 
@@ -196,33 +202,36 @@ class Transformers:
 
     def batch_1(self, batch: Prompts, length: int) -> dict[str, Any]:
         """Decode steps: the time of the whole less that of the first token."""
-        whole, first = timed(lambda: self._generate(batch, length), 2), timed(lambda: self._generate(batch, 1), 2)
+        self._generate(batch, 8)
+        whole, first = timed(lambda: self._generate(batch, length), 1), timed(lambda: self._generate(batch, 1), 1)
         return {"seconds_per_token": [(a - b) / (length - 1) for a, b in zip(whole, first, strict=True)]}
 
     def batched(self, batch: Prompts, length: int) -> dict[str, Any]:
         """Whole jobs of one padded batch."""
-        return {"seconds": timed(lambda: self._generate(batch, length), 2)}
+        return {
+            "seconds": timed(lambda: self._generate(batch, length), 2, lambda: self._generate(batch, min(length, 4)))
+        }
 
     def continuous(self, batch: Prompts, length: int) -> dict[str, Any]:
         """Whole jobs of continuous batching."""
-        config = GenerationConfig(  # type: ignore[no-untyped-call]
-            max_new_tokens=length, do_sample=False, eos_token_id=-1, pad_token_id=0
-        )
 
-        def run() -> None:
+        def run(length: int) -> None:
+            config = GenerationConfig(  # type: ignore[no-untyped-call]
+                max_new_tokens=length, do_sample=False, eos_token_id=-1, pad_token_id=0
+            )
             answers = self._model.generate_batch(batch, generation_config=config, progress_bar=False)
             assert all(len(answer.generated_tokens) == length for answer in answers.values())
 
-        return {"seconds": timed(run, 1)}
+        return {"seconds": timed(lambda: run(length), 1, lambda: run(min(length, 4)))}
 
 
-def _greedy(length: int) -> Any:
-    from engine import SamplingParams
-
+def _greedy(length: int) -> SamplingParams:
     return SamplingParams(temperature=0, max_new_tokens=length, ignore_eos=True)
 
 
-def race(who: str, shape: Shape, folder: Path, options: dict[str, Any], scale: int) -> dict[str, Any]:
+def race(
+    who: str, shape: Shape, folder: Path, options: dict[str, Any], scale: int, trace: Path | None
+) -> dict[str, Any]:
     """All workloads for one competitor; `scale` divides lengths, for a dry run."""
     one = prompts(shape.vocab, [128 // scale])
     equal = prompts(shape.vocab, [128 // scale] * 64)
@@ -230,7 +239,7 @@ def race(who: str, shape: Shape, folder: Path, options: dict[str, Any], scale: i
     long = prompts(shape.vocab, [2048 // scale] * 4)
     results: dict[str, Any] = {}
     if who == "engine":
-        engine = Engine(folder, options)
+        engine = Engine(folder, options, trace)
         runs: dict[str, Callable[[], dict[str, Any]]] = {
             "batch 1": lambda: engine.batch_1(one, 256 // scale),
             "static 64": lambda: engine.batched(equal, 128 // scale, batching="static", max_num_batched_tokens=8192),
@@ -243,7 +252,6 @@ def race(who: str, shape: Shape, folder: Path, options: dict[str, Any], scale: i
             "batch 1": lambda: peer.batch_1(one, 128 // scale),
             "static 64": lambda: peer.batched(equal, 128 // scale),
             "mixed 64": lambda: peer.continuous(mixed, 128 // scale),
-            "mixed 64 padded": lambda: peer.batched(mixed, 128 // scale),
             "prefill": lambda: peer.batched(long, 1),
         }
     for name, run in runs.items():
@@ -283,12 +291,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--scale", type=int, default=1, help="Divides all lengths, for a dry run.")
     parser.add_argument("--options", type=json.loads, default={}, help="More options of the engine, as JSON.")
+    parser.add_argument("--trace", type=Path, help="Kineto trace of 20 steps of the last batched job of the engine.")
     arguments = parser.parse_args()
     shape = SHAPES[arguments.size]
     started = time.perf_counter()
     make_checkpoint(shape, arguments.folder)
     print(f"checkpoint after {time.perf_counter() - started:.1f} s", flush=True)
-    results = race(arguments.who, shape, arguments.folder, arguments.options, arguments.scale)
+    results = race(arguments.who, shape, arguments.folder, arguments.options, arguments.scale, arguments.trace)
     about = {
         "size": arguments.size,
         "parameters": shape.parameters,
