@@ -53,23 +53,18 @@ def devices(tables: ExportTables) -> pa.RecordBatch:
     found = [_modern_device(row) for row in _rows(tables, GPU)]
     if not found:
         found = [_early_device(row) for row in _rows(tables, CUDA_GPU)]
-    ordinals: dict[int, list[int]] = {}
+    gpu_of_ordinal: dict[int, int] = {}
     for row in _rows(tables, CUDA_DEVICE):
-        if (
-            row["gpuId"] is not None
-            and row["cudaId"] is not None
-            and row["cudaId"] not in ordinals.get(row["gpuId"], ())
-        ):
-            ordinals.setdefault(row["gpuId"], []).append(row["cudaId"])
-    if ordinals:
+        gpu_id, ordinal = row["gpuId"], row["cudaId"]
+        if gpu_id is not None and ordinal is not None:
+            gpu_of_ordinal[ordinal] = min(gpu_id, gpu_of_ordinal.get(ordinal, gpu_id))
+    if gpu_of_ordinal:
         by_gpu = {device.device_id: device for device in found}
-        chosen = [
-            _Device(**{**vars(by_gpu[gpu_id]), "device_id": cuda_id})
-            for gpu_id, cuda_ids in ordinals.items()
-            for cuda_id in cuda_ids
+        found = [
+            _Device(**{**vars(by_gpu[gpu_id]), "device_id": ordinal})
+            for ordinal, gpu_id in sorted(gpu_of_ordinal.items())
             if gpu_id in by_gpu
         ]
-        found = sorted(chosen, key=lambda device: device.device_id or 0)
     else:
         found = [device for device in found if device.vendor == "nvidia"]
     return _record_batch(_Device, [vars(device) for device in found])

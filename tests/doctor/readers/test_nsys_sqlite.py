@@ -188,6 +188,19 @@ def test_gpus_of_other_vendors_are_no_devices(tmp_path: Path) -> None:
     assert read_all(unmapped).column("device", "name") == ["NVIDIA H200"]
 
 
+def test_one_ordinal_is_one_device_even_if_processes_see_different_gpus_under_it(tmp_path: Path) -> None:
+    export = export_with(
+        tmp_path,
+        "CREATE TEMP TABLE other AS SELECT * FROM TARGET_INFO_GPU",
+        "UPDATE other SET id = 1, name = 'NVIDIA L4'",
+        "INSERT INTO TARGET_INFO_GPU SELECT * FROM other",
+        "INSERT INTO TARGET_INFO_CUDA_DEVICE (gpuId, cudaId, pid) VALUES (1, 0, 23), (1, 1, 22)",
+    )
+    reading = read_all(export)
+    columns = (reading.column("device", name) for name in ("device_id", "name"))
+    assert list(zip(*columns, strict=True)) == [(0, "NVIDIA H200"), (1, "NVIDIA L4")]
+
+
 def test_ranges_are_named_by_text_or_by_id_and_know_their_domain(tmp_path: Path) -> None:
     export = export_with(
         tmp_path,
