@@ -1,6 +1,7 @@
 """Reading rates: replicates a real recording to a given size, reads it, prints rows per second and peak memory.
 
 python tests/benchmarks/reading.py sqlite EXPORT.sqlite.gz --size 5000000          # kernels
+python tests/benchmarks/reading.py report REPORT.nsys-rep --size 5000000          # kernels
 python tests/benchmarks/reading.py kineto TRACE.json.gz --size 5000000 --into case.duckdb
 """
 
@@ -17,20 +18,23 @@ from doctor.case.load import CaseLoader
 from doctor.case.store import create_case
 from doctor.readers import registry
 from tests.benchmarks.replicate import replicate_kineto, replicate_sqlite
+from tests.benchmarks.replicate_report import replicate_report
 
 
 def main() -> None:
     """Replicate, read, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=("sqlite", "kineto", "as-it-is"))
+    parser.add_argument("kind", choices=("sqlite", "report", "kineto", "as-it-is"))
     parser.add_argument("source", type=Path)
-    parser.add_argument("--size", type=int, default=1_000_000, help="kernels of an export, events of a trace")
+    parser.add_argument("--size", type=int, default=1_000_000, help="kernels of an export or report, events of a trace")
     parser.add_argument("--into", help="load into a case file, or into :memory:; without it rows are only read")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="doctor-benchmark-") as folder:
         recording = Path(folder) / "recording"
         if options.kind == "sqlite":
             replicate_sqlite(options.source, recording, options.size)
+        elif options.kind == "report":
+            replicate_report(options.source, recording, options.size)
         elif options.kind == "kineto":
             replicate_kineto(options.source, recording, options.size)
         else:

@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
 from doctor.formats.nsys_report import container as sections
 from doctor.formats.nsys_report import wire
@@ -44,8 +45,9 @@ class TakenApart:
     stream: StreamParts
 
     def put_together(self, path: Path) -> Path:
-        """Write the parts as a report."""
-        path.write_bytes(as_bytes(self))
+        """Write the parts as a report, block by block."""
+        with path.open("wb") as file:
+            _write(self, file)
         return path
 
     def with_stream(self, **changes: object) -> TakenApart:
@@ -56,6 +58,11 @@ class TakenApart:
 def as_bytes(parts: TakenApart) -> bytes:
     """The report that the parts make."""
     file = io.BytesIO()
+    _write(parts, file)
+    return file.getvalue()
+
+
+def _write(parts: TakenApart, file: BinaryIO) -> None:
     writer = ReportWriter(file, parts.head)
     for name, content in parts.small:
         if name == sections.RAW_SAMPLING_DATA:
@@ -63,7 +70,6 @@ def as_bytes(parts: TakenApart) -> bytes:
         else:
             writer.add_section(name, content)
     writer.finish()
-    return file.getvalue()
 
 
 def take_apart(path: Path) -> TakenApart:

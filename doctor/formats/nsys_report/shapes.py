@@ -57,8 +57,8 @@ class Numbers:
         return Numbers(self.start[chosen], self.last[:, chosen])
 
     def sizes(self) -> Ints:
-        """Bytes of each number."""
-        return np.diff(self.last, axis=0, prepend=self.start[None] - 1)
+        """Bytes of each number after the first."""
+        return self.last[1:] - self.last[:-1]
 
     def column(self, buffer: Bytes, index: int) -> Ints:
         """Values of one number in every message."""
@@ -160,9 +160,12 @@ def _shape_of(buffer: Bytes, numbers: Numbers, messages: frozenset[Path]) -> Sha
 
 def _fitting(buffer: Bytes, numbers: Numbers, shape: Shape) -> Bools:
     sizes = numbers.sizes()
-    fits: Bools = np.all(sizes <= wire.MAX_VARINT_BYTES, axis=0)
+    fits: Bools = numbers.last[0] - numbers.start == len(shape.tags[0]) - 1
+    if sizes.max(initial=0) > wire.MAX_VARINT_BYTES:
+        fits &= sizes.max(axis=0) <= wire.MAX_VARINT_BYTES
     for pair, tag in enumerate(shape.tags):
-        fits &= sizes[2 * pair] == len(tag)
+        if pair:
+            fits &= sizes[2 * pair - 1] == len(tag)
         for offset, byte in enumerate(reversed(tag)):
             fits &= buffer[numbers.last[2 * pair] - offset] == byte
     for index, end_index in shape.nested:
