@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from engine.kernels.paging import NewTokens, Pages, Paging, Scores
 
 _LOG2_E = 1.4426950408889634
-_MAX_GROUP = 32
+_MAX_GROUP = 32  # rows of the smallest tile
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,8 @@ class PrefillTile:
 TILE = PrefillTile(128, 64, 8, 5)
 """For 16-bit queries. A program fills the registers of a multiprocessor either way, so deep buffers cost nothing."""
 
-_WIDE_TILE = PrefillTile(32, 32, 8, 2)
+_LARGE_HEAD_TILE = PrefillTile(64, 32, 4, 3)
+_FP32_TILE = PrefillTile(32, 32, 8, 2)
 
 
 @jit
@@ -168,7 +169,8 @@ def paged_prefill(new: NewTokens, pages: Pages, paging: Paging, scores: Scores, 
         raise ValueError(f"{group} query heads share a KV head; at most {_MAX_GROUP} fit a tile")
     if num_tokens == 0:
         return
-    tile = _WIDE_TILE if out_THD.dtype == torch.float32 else TILE
+    block_d = max(16, triton.next_power_of_2(head_dim))
+    tile = _choose_tile(out_THD.dtype, block_d)
     num_requests = paging.seq_lens_B.shape[0]
     _prefill_kernel[(num_kv_heads, num_tokens // (tile.rows // group) + num_requests)](
         new.q_THD,
@@ -188,7 +190,7 @@ def paged_prefill(new: NewTokens, pages: Pages, paging: Paging, scores: Scores, 
         KV_HEADS=num_kv_heads,
         GROUP=group,
         HEAD_DIM=head_dim,
-        BLOCK_D=max(16, triton.next_power_of_2(head_dim)),
+        BLOCK_D=block_d,
         PAGE=pages.k_BSND.shape[1],
         WINDOW=scores.window or 0,
         DECODE_LIMIT=MAX_QUERIES,
@@ -199,3 +201,10 @@ def paged_prefill(new: NewTokens, pages: Pages, paging: Paging, scores: Scores, 
         OVERLAP=OVERLAPS,
         **launch_options(tile.num_warps, tile.num_stages),
     )
+
+
+def _choose_tile(dtype: torch.dtype, block_d: int) -> PrefillTile:
+    """What fits shared memory and registers."""
+    if dtype == torch.float32:
+        return _FP32_TILE
+    return TILE if block_d <= 128 else _LARGE_HEAD_TILE
