@@ -90,12 +90,18 @@ def read(path: Path, reader: str = NATIVE, progress: Progress = no_progress) -> 
         return
     file = open_evidence(path)
     through_nsys = reader == NSYS and known.module == "nsys_report"
-    with file.unpacked() as plain:
+    reading = progress if file.compression == "none" else _half(progress, file.size_bytes, 1)
+    with file.unpacked(_half(progress, file.size_bytes, 0)) as plain:
         try:
-            for part in _through_nsys(plain, progress) if through_nsys else found.read(plain, progress):
+            for part in _through_nsys(plain, reading) if through_nsys else found.read(plain, reading):
                 yield _with_fault(part, file.cut_short) if isinstance(part, SourceFacts) else part
         except EvidenceError as error:  # the user never saw the copy's name
             raise type(error)(error.message.replace(str(plain), str(path))) from error
+
+
+def _half(progress: Progress, size_bytes: int, half: int) -> Progress:
+    """Progress of unpacking (half 0) or of reading what was unpacked (half 1), as bytes of the packed file."""
+    return lambda done, total: progress(int(size_bytes * (half + (done / total if total else 0)) / 2), size_bytes)
 
 
 def _through_nsys(report: Path, progress: Progress) -> Iterator[TableBatch | SourceFacts]:

@@ -48,7 +48,8 @@ def devices(tables: ExportTables) -> pa.RecordBatch:
     """Rows of `device`: the GPUs that CUDA programs of the recording could see, by CUDA ordinal.
 
     The list of GPUs holds those of other vendors too; a row of TARGET_INFO_CUDA_DEVICE says which of them is which CUDA
-    device. Exports that lack it number NVIDIA's in the order of the list.
+    device. Exports that lack it number NVIDIA's in the order of the list. Processes that see different GPUs under one
+    ordinal share one row.
     """
     found = [_modern_device(row) for row in _rows(tables, GPU)]
     if not found:
