@@ -46,6 +46,11 @@ class Reading:
         return values
 
 
+def rows(reading: Reading, table: str, *columns: str) -> list[tuple[object, ...]]:
+    """Some columns of a table, row by row in the order read."""
+    return list(zip(*(reading.column(table, column) for column in columns), strict=True))
+
+
 def read_all(path: Path) -> Reading:
     """Read one evidence file to its end."""
     parts = tuple(registry.read(path))
