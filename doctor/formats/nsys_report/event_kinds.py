@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from doctor.formats.nsys_report.shapes import Path
 
+NEWEST_TYPE, NEWEST_CLASS = 154, 111
+"""Highest event type and class of trace events that version 2026.2 knows."""
+
 INTEGER = "integer"
 TEXT = "text"
 REAL64 = "real64"

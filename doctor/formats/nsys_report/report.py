@@ -12,6 +12,7 @@ from doctor.formats.nsys_report import container as parts
 from doctor.formats.nsys_report.chunks import ChunkError, chunk_places, read_chunk
 from doctor.formats.nsys_report.container import Container, read_container, read_section
 from doctor.formats.nsys_report.decoder import EventDecoder, TableRows
+from doctor.formats.nsys_report.event_kinds import NEWEST_CLASS, NEWEST_TYPE
 from doctor.formats.nsys_report.session import Session, read_session
 from doctor.formats.nsys_report.stream import DeclaredCounts, StreamLayout, read_layout
 from doctor.formats.nsys_report.strings import read_strings
@@ -104,9 +105,12 @@ class NsysReport:
         if counts.generic:
             self.notes.append(f"{counts.generic} generic events (GPU metrics and the like) were not decoded")
         unread = {key: count for key, count in counts.unknown.items() if key not in _KNOWN_UNREAD}
-        if unread:
-            listed = ", ".join(_describe(key, count) for key, count in sorted(unread.items(), key=str)[:12])
-            self.notes.append(f"events that no table takes: {listed}")
+        new = {key: count for key, count in unread.items() if _is_new(key)}
+        if new:
+            self.lose(f"events that only a newer recorder writes were left out: {_listed(new)}")
+        if unread.keys() - new.keys():
+            known = {key: count for key, count in unread.items() if key not in new}
+            self.notes.append(f"events that no table takes: {_listed(known)}")
 
 
 _KNOWN_UNREAD = {
@@ -114,6 +118,15 @@ _KNOWN_UNREAD = {
     *((type_id, event_class) for type_id in (47, 48) for event_class in range(6, 13)),
 }
 """CPU samples, composite and scheduler events, and the marks of profiling's own start and end."""
+
+
+def _is_new(key: tuple[int, int | None]) -> bool:
+    type_id, event_class = key
+    return type_id > NEWEST_TYPE or (event_class is not None and event_class > NEWEST_CLASS)
+
+
+def _listed(counts: dict[tuple[int, int | None], int]) -> str:
+    return ", ".join(_describe(key, count) for key, count in sorted(counts.items(), key=str)[:12])
 
 
 def _describe(key: tuple[int, int | None], count: int) -> str:

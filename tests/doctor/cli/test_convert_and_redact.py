@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 
@@ -40,6 +41,14 @@ def test_unusable_input_is_one_line_and_exit_code_2(
     assert out == ""
     assert len(err.splitlines()) == 1
     assert not (tmp_path / "out.sqlite").exists()
+
+
+def test_a_packed_report_converts_as_it_is(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "report.nsys-rep.gz").write_bytes(gzip.compress(report(HEALTHY).read_bytes()))
+    assert main(["convert", str(tmp_path / "report.nsys-rep.gz"), "-o", str(tmp_path / "out.sqlite")]) == 0
+    (tmp_path / "text.gz").write_bytes(gzip.compress(b"hello"))
+    assert main(["convert", str(tmp_path / "text.gz"), "-o", str(tmp_path / "two.sqlite")]) == 2
+    assert "text.gz is no Nsight Systems report" in capfd.readouterr().err
 
 
 def test_redact_says_what_the_copy_is(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

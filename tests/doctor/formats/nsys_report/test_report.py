@@ -83,9 +83,18 @@ def test_a_wrong_count_makes_the_report_incomplete(counts: dict[int, int], word:
 def test_an_event_type_that_nobody_knows_is_counted_and_named(tmp_path: Path) -> None:
     events = [kernel(100, 1), event(9999, 107, {1: 5}), event(9999, 107, {1: 6}), call(3, 2, event_class=222)]
     opened, rows = read(made_of(events, STRINGS).put_together(tmp_path / "made.nsys-rep"))
-    assert opened.is_complete
-    assert opened.notes == ["events that no table takes: 1 of type 48 class 222, 2 of type 9999"]
+    assert not opened.is_complete
+    assert opened.notes == [
+        "events that only a newer recorder writes were left out: 1 of type 48 class 222, 2 of type 9999"
+    ]
     assert set(rows) == {"CUPTI_ACTIVITY_KIND_KERNEL"}
+
+
+def test_a_known_event_that_no_table_takes_is_named_and_no_loss(tmp_path: Path) -> None:
+    events = [kernel(100, 1), event(148, 150, {1: 5}), call(3, 2, event_class=78)]
+    opened, _ = read(made_of(events, STRINGS).put_together(tmp_path / "made.nsys-rep"))
+    assert opened.is_complete
+    assert opened.notes == ["events that no table takes: 1 of type 148, 1 of type 48 class 78"]
 
 
 def test_generic_events_are_counted_apart(tmp_path: Path) -> None:
