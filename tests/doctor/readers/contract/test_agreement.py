@@ -29,9 +29,7 @@ COMPARED = (
     "stream",
 )
 SQLITE_SAMPLE = SAMPLES / "graph-decode-sqlite-export" / "healthy-fixed.sqlite.gz"
-PAIRS = [pytest.param(pair, id=pair.report.name) for pair in pairs()] or [
-    pytest.param(None, marks=pytest.mark.skip(reason="no shared traces here: set DOCTOR_TRACES"))
-]
+PAIRS = [pytest.param(pair, id=f"{pair.report.parent.name}/{pair.report.name}") for pair in pairs()]
 _LAUNCHED = """
     SELECT DISTINCT t.text FROM kernel JOIN text t ON t.text_id = short_name_id WHERE source_id = {source}
 """

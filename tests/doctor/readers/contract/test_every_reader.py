@@ -19,7 +19,7 @@ from doctor.readers.nsys_report import NsysReportReader
 from doctor.readers.nsys_sqlite import NsysSqliteReader
 from doctor.readers.protocol import Reader
 from doctor.readers.torch_trace import TorchTraceReader
-from tests.doctor.readers.contract.recordings import as_parameters, whole_recordings
+from tests.doctor.readers.contract.recordings import as_parameters, small_samples, whole_recordings
 from tests.support.reading import Reading, loaded, read_all, try_to_read
 
 RECORDINGS = as_parameters(whole_recordings())
@@ -129,7 +129,7 @@ def test_is_known_by_one_reader_and_left_untouched(recording: Path, tmp_path: Pa
     assert copy.read_bytes() == before
 
 
-@pytest.mark.parametrize("recording", as_parameters(whole_recordings()[:3]))
+@pytest.mark.parametrize("recording", as_parameters(small_samples()))
 def test_reads_the_same_plain_or_wrapped_in_gzip_or_zstd(recording: Path, tmp_path: Path) -> None:
     plain = b"".join(open_evidence(recording).chunks())
     wrapped = {
@@ -145,7 +145,7 @@ def test_reads_the_same_plain_or_wrapped_in_gzip_or_zstd(recording: Path, tmp_pa
     assert set(map(str, counts.values())) == {str(read_all(recording).row_counts())}
 
 
-@pytest.mark.parametrize("recording", as_parameters(whole_recordings()[:3]))
+@pytest.mark.parametrize("recording", as_parameters(small_samples()))
 @pytest.mark.parametrize("kept_share", [0.001, 0.05, 0.3, 0.5, 0.77, 0.9, 0.999])
 def test_a_cut_recording_is_refused_or_marked_incomplete(recording: Path, kept_share: float, tmp_path: Path) -> None:
     plain = b"".join(open_evidence(recording).chunks())
@@ -161,7 +161,7 @@ def test_a_cut_recording_is_refused_or_marked_incomplete(recording: Path, kept_s
     assert not {table: count for table, count in reading.row_counts().items() if count > whole.get(table, 0)}
 
 
-@pytest.mark.parametrize("recording", as_parameters(whole_recordings()[:3]))
+@pytest.mark.parametrize("recording", as_parameters(small_samples()))
 @pytest.mark.parametrize("kept_share", [0.05, 0.5, 0.95])
 def test_a_cut_gzip_is_refused_or_marked_incomplete(recording: Path, kept_share: float, tmp_path: Path) -> None:
     packed = recording.read_bytes()
@@ -174,7 +174,7 @@ def test_a_cut_gzip_is_refused_or_marked_incomplete(recording: Path, kept_share:
         assert not reading.facts.is_complete
 
 
-@pytest.mark.parametrize("recording", as_parameters(whole_recordings()[:3]))
+@pytest.mark.parametrize("recording", as_parameters(small_samples()))
 def test_reports_progress_up_to_the_size_of_the_file(recording: Path) -> None:
     seen: list[tuple[int, int]] = []
     for _ in registry.read(recording, progress=lambda done, total: seen.append((done, total))):
