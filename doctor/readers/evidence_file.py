@@ -27,6 +27,7 @@ _GZIP_MAGIC = b"\x1f\x8b\x08"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _MAGIC_BYTES = 4
 _ZSTD_STEP_BYTES = 2048
+_ZSTD_WINDOW_BYTES = 128 << 20
 _SALVAGE_BYTES = 512
 
 
@@ -160,7 +161,7 @@ class EvidenceFile:
 
     def _unzstd(self, packed: BinaryIO) -> Iterator[bytes]:
         """Unpack in small steps: one step of a bomb stays below 100 MiB, and one step is all that damage costs."""
-        frames = zstandard.ZstdDecompressor(max_window_size=1 << 31)
+        frames = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
         frame = frames.decompressobj()
         pending = packed.read(_ZSTD_STEP_BYTES)
         try:
@@ -170,7 +171,7 @@ class EvidenceFile:
                 if frame.eof and (pending or (pending := packed.read(_ZSTD_STEP_BYTES))):
                     frame = frames.decompressobj()
         except zstandard.ZstdError:
-            self.cut_short = "its zstd data is damaged"
+            self.cut_short = "its zstd data is damaged, or packed with a window of over 128 MiB"
             return
         if not frame.eof:
             self.cut_short = "its zstd data ends too early"
