@@ -111,10 +111,33 @@ class AnythingHappens(RuleBasedStateMachine):
         for request in self.world.scheduler.running:
             self.world.scheduler.propose(request.request_id, drafts_of(request, are_right))
 
+    @precondition(lambda self: self.world.requests)
+    @rule(num_steps=st.integers(2, 8))
+    def work(self, num_steps: int) -> None:
+        """Let the requests grow for a while, so that they crowd each other out."""
+        for _ in range(num_steps):
+            self.launch()
+            self.world.check()
+            if len(self.world.in_flight) > 1:
+                self.world.land()
+
     @precondition(lambda self: self.world.in_flight)
     @rule(data=st.data())
     def fail(self, data: st.DataObject) -> None:
         self.world.fail(data.draw(st.integers(0, len(self.world.in_flight) - 1), label="step in flight"))
+
+    @precondition(lambda self: self.world.config.num_host_blocks > 0 and len(self.world.in_flight) < MAX_IN_FLIGHT)
+    @rule()
+    def fail_a_step_with_copies(self) -> None:
+        """Work until a step copies blocks to the host or back, and fail that one."""
+        for _ in range(10):
+            self.world.now_s += 1.0
+            plan = self.world.launch()
+            if plan is not None and (plan.swap_in or plan.swap_out):
+                self.world.fail(len(self.world.in_flight) - 1)
+                return
+            if len(self.world.in_flight) > 1:
+                self.world.land()
 
     @rule()
     def forget_prefixes(self) -> None:
@@ -159,6 +182,7 @@ class CrowdedPool(AnythingHappens):
             block_size=2,
             max_step_tokens=12,
             num_host_blocks=20,
+            max_running=4,
             preemption=Preemption.SWAP,
             max_cold_copies=max_cold_copies,
         )
@@ -171,7 +195,7 @@ def test_no_order_of_events_breaks_the_accounting_of_blocks_or_an_answer(machine
         machine,
         settings=settings(
             max_examples=150,
-            stateful_step_count=40,
+            stateful_step_count=50,
             deadline=None,
             derandomize=True,
             suppress_health_check=[HealthCheck.too_slow],
