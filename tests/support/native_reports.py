@@ -145,7 +145,7 @@ def made_of(events: list[bytes], strings: list[bytes], **stream: object) -> Take
     """A small report: one block of events, a string table, nothing private."""
     info = message({1: len(events), 3: len(strings), 5: 0, 9: b"lz4"})
     header = message({1: {1: b"Local (CLI)", 3: 1 << 48}, 17: 1_000, 18: 9_000})
-    tail = (b"", message({1: {1: 1 << 48, 2: {}}}))
+    tail = (message({1: {1: 1 << 48, 2: {}}}),)
     parts = StreamParts(header, info, [chunk(events)], StringTable(strings), tail)
     return TakenApart(
         b"NVIDIA Tegra Profiler Report 2025@3@1@0-1v0.",

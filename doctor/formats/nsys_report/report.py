@@ -184,17 +184,18 @@ def _read_strings(file: BinaryIO, report: NsysReport) -> None:
 
 
 def _read_tail(report: NsysReport) -> None:
+    declared = report.layout.declared.thread_names if report.layout.declared else None
+    has_names = declared != 0  # a recording without thread names leaves their message out
     tail = report.layout.tail
-    if len(tail) < 2:
+    if len(tail) < 1 + has_names:
         report.lose("thread names or devices are lost: the end of the event stream is cut")
     try:
-        if tail:
+        if tail and has_names:
             report.thread_names = read_thread_names(tail[0])
-        if len(tail) > 1:
-            report.target = read_target(tail[1])
+        if len(tail) > has_names:
+            report.target = read_target(tail[has_names])
     except WireError:
         report.lose("thread names or devices are damaged")
         return
-    declared = report.layout.declared.thread_names if report.layout.declared else None
     if tail and declared is not None and declared != len(report.thread_names):
         report.lose(f"the report declares {declared} thread names and holds {len(report.thread_names)}")

@@ -67,7 +67,7 @@ def planted() -> TakenApart:
     diagnostic = event(
         49, 110, {1: {1: 5, 2: 1}, 2: 1, 3: 1, 4: b"see " + FOLDER + b"/log.txt on " + HOST, 5: GLOBAL_PID}
     )
-    unknown = event(7777, 150, {1: b"argument " + TOKEN})
+    unknown = event(148, 150, {1: b"argument " + TOKEN})
     events = [process, diagnostic, unknown, kernel(100, 1), call(90, 2), nvtx_range(80, NVTX_TEXT)]
     generic = [message({1: 1 << 48, 2: 5, 3: b"\x01" + TOKEN})]
     properties: list[tuple[int, Value]] = [
@@ -92,7 +92,7 @@ def planted() -> TakenApart:
         header=header,
         info=message({1: len(events), 3: len(STRINGS), 5: 2, 15: 1}),
         chunks=[chunk(events, generic)],
-        tail=(threads, made_of([], []).stream.tail[1]),
+        tail=(threads, *made_of([], []).stream.tail),
     ).with_stream(strings=StringTable(STRINGS, (outputs,)))
     agents = message({1: {2: b"cudaLaunchKernel", 3: FOLDER, 4: {1: b"HF_TOKEN", 2: TOKEN}, 5: HOST}})
     screen = message({5: HOST, 6: b"2025.3.1.0", 23: FOLDER + b"/a.qdstrm", 24: HOST, 25: b"nsys profile " + FLAG})

@@ -65,7 +65,7 @@ def test_a_made_report_reads_as_it_was_made(tmp_path: Path) -> None:
         ({1: 3, 3: 3, 5: 0}, "3 events and holds 2"),
         ({1: 1, 3: 3, 5: 0}, "1 events and holds 2"),
         ({1: 2, 3: 4, 5: 0}, "4 names and holds 3"),
-        ({1: 2, 3: 3, 5: 7}, "7 thread names and holds 0"),
+        ({1: 2, 3: 3, 5: 7}, "7 thread names and holds 1"),
         ({1: 2, 3: 3, 5: 0, 15: 2}, "2 generic events and holds 0"),
     ],
     ids=["too many events", "too few events", "names", "thread names", "generic events"],
@@ -246,6 +246,14 @@ def test_a_block_of_millions_of_empty_events_is_cut_off(tmp_path: Path) -> None:
     opened, rows = read(path)
     assert not opened.is_complete
     assert rows == {}
+
+
+def test_a_recording_without_thread_names_leaves_their_message_out(tmp_path: Path) -> None:
+    gpu = message({1: {1: 1 << 48, 2: {7: {1: 0, 2: b"NVIDIA H200"}}}})
+    opened, _ = read(made_of([kernel(100, 1)], STRINGS, tail=(gpu,)).put_together(tmp_path / "made.nsys-rep"))
+    assert opened.is_complete
+    assert [row["name"] for row in opened.target.gpus] == ["NVIDIA H200"]
+    assert opened.thread_names == ()
 
 
 def test_texts_of_processes_output_are_known_by_their_ids() -> None:
