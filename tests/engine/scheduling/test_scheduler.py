@@ -219,6 +219,9 @@ class TestSpeculation:
         assert len(world.land()[0].token_ids) == 3
         assert (request.num_known, request.num_computed, len(request.block_ids)) == (7, 6, 2)
         assert (world.scheduler.counters.drafted_tokens, world.scheduler.counters.accepted_tokens) == (6, 2)
+        after = world.step()
+        assert after is not None
+        assert after.scheduled[0].draft_token_ids == ()
         world.run_to_end()
         world.check_answers()
 
