@@ -1,0 +1,1 @@
+"""The engine behind HTTP: the only asynchronous code, and the only threads."""
