@@ -37,7 +37,7 @@ ABOUT = About(
     title="One rank is always late",
     stage=Stage.SPECIFIC,
     reads=("device_op", "meeting_member"),
-    needs=("nsys-report of all ranks", "kineto of all ranks"),
+    needs=("nsys-report", "kineto"),
 )
 
 THRESHOLDS = {
