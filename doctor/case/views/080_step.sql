@@ -58,10 +58,10 @@ WHERE preference = 1;
 
 CREATE TABLE _annotated_step AS
 WITH named AS (
-    SELECT source_id, pid, tid, start_ns + shift_ns AS start_ns, end_ns + shift_ns AS end_ns, regexp_replace(text.text, '\d+', '#', 'g') AS name
+    SELECT source_id, pid, tid, start_ns + shift_ns AS start_ns, end_ns + shift_ns AS end_ns, regexp_replace(text.text, '\d+', '#', 'g') AS name,
+        start_ns + shift_ns >= from_ns - 1000000 AND start_ns + shift_ns < until_ns AS is_inside
     FROM nvtx_range JOIN timeline_source USING (source_id) JOIN text ON text_id = name_id, steady_window
     WHERE end_ns IS NOT NULL AND range_kind <> 'mark'
-        AND start_ns + shift_ns >= from_ns - 1000000 AND start_ns + shift_ns < until_ns
         AND regexp_matches(lower(text.text), 'step|decode|iteration|forward|execute_|generate_token|run_batch')
         AND (source_id, pid) IN (SELECT source_id, pid FROM device_op)
 ),
@@ -69,8 +69,11 @@ spaced AS (
     SELECT *, coalesce(start_ns < lag(end_ns) OVER (PARTITION BY source_id, pid, tid, name ORDER BY start_ns), false) AS is_overlapping FROM named
 ),
 candidate AS (
-    SELECT source_id, pid, tid, name, count(*) AS range_count, sum(end_ns - start_ns) AS covered_ns
-    FROM spaced GROUP BY ALL HAVING count(*) >= 3 AND NOT bool_or(is_overlapping)
+    -- a window that somebody asked for may hold one step: there the whole recording tells that it is one
+    SELECT source_id, pid, tid, name, count(*) FILTER (is_inside) AS range_count, sum(end_ns - start_ns) FILTER (is_inside) AS covered_ns
+    FROM spaced
+    WHERE is_inside OR EXISTS (SELECT 1 FROM window_request)
+    GROUP BY ALL HAVING count(*) >= 3 AND NOT bool_or(is_overlapping)
 ),
 chosen AS (
     SELECT *, row_number() OVER (PARTITION BY source_id, pid ORDER BY range_count, covered_ns DESC, name) AS preference
@@ -78,7 +81,7 @@ chosen AS (
 )
 SELECT spaced.source_id, spaced.pid, spaced.start_ns, spaced.end_ns, 'nvtx:' || spaced.name AS chosen_by
 FROM spaced JOIN chosen USING (source_id, pid, tid, name)
-WHERE preference = 1;
+WHERE preference = 1 AND is_inside;
 
 CREATE TABLE step AS
 WITH marked AS (
