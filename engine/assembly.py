@@ -44,7 +44,6 @@ from engine.scheduling.waiting_queue import ArrivalQueue, WaitingQueue
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from engine.attention.backend import KvCache
     from engine.config import EngineConfig
     from engine.model.decoder import Decoder
 
@@ -165,7 +164,7 @@ class _Assembly:
     def _make_last_tokens(self) -> Tensor:
         return torch.zeros(self._config.max_num_seqs + 1, dtype=torch.int64, device=self._device)
 
-    def _model(self, decoder: Decoder, kv: KvCache) -> ModelOnDevice:
+    def _model(self, decoder: Decoder, kv: Kv) -> ModelOnDevice:
         backend = create_backend(self._attention, decoder.attention_spec)
         return ModelOnDevice(decoder, backend, kv, self._device, decoder.geometry.vocab_size)
 
@@ -194,7 +193,8 @@ class _Assembly:
             eager.synchronize_layers(self._counters)
         if not self._is_cuda:
             return eager
-        warm_up(eager, model.kv.block_size, min(self._config.max_num_batched_tokens, max_len))
+        capacity = model.kv.num_blocks * model.kv.block_size
+        warm_up(eager, model.kv.block_size, min(self._config.max_num_batched_tokens, max_len, capacity))
         if not self._records_graphs or not isinstance(self._staging, PinnedStaging):
             return eager
         sizes = GraphSizes(self._config.max_num_seqs, max_len, model.kv.block_size, tokens_per_request)

@@ -15,10 +15,12 @@ from engine.tracing import Range
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from engine.attention.backend import Attend, AttendUnrotated, AttentionBackend, KvCache
+    from engine.attention.backend import Attend, AttendUnrotated, AttentionBackend
     from engine.execution.counters import Counters
     from engine.execution.staging import Staging
     from engine.model.decoder import Decoder
+    from engine.model.kv.concat import ConcatKv
+    from engine.model.kv.paged import PagedKv
     from engine.scheduling.plan import ScheduledRequest
 
 
@@ -28,7 +30,7 @@ class ModelOnDevice:
 
     decoder: Decoder
     backend: AttentionBackend
-    kv: KvCache
+    kv: PagedKv | ConcatKv
     device: torch.device
     vocab_size: int
 
