@@ -1,0 +1,124 @@
+"""Engine steps: by annotation, by work that comes back, and the pieces a step is cut into."""
+
+from __future__ import annotations
+
+import duckdb
+import pytest
+
+from tests.support.case_rows import ADD, GEMM, HEAD, Rows
+
+STEP_US = 2_000.0
+
+
+def add_layers(rows: Rows, at: float, layers: int = 8) -> float:
+    """Layers of a product and an addition, 20 us a kernel; gives back where they end."""
+    for _ in range(layers):
+        for name in (GEMM, ADD):
+            rows.launched(name, at, at + 3, at + 13)
+            at += 20
+    return at
+
+
+def add_pass(rows: Rows, at: float, layers: int = 8) -> float:
+    """A forward pass: layers, then the language-model head."""
+    at = add_layers(rows, at, layers)
+    rows.launched(HEAD, at, at + 3, at + 13)
+    return at + 20
+
+
+def decode(steps: int, *, passes: int = 1, name: str = "", layers: int = 8) -> Rows:
+    """Steps of `STEP_US`: the position goes up, the forward passes run, and a wait; annotated where named."""
+    rows = Rows()
+    for step in range(steps):
+        start = at = 1_000 + STEP_US * step
+        rows.copy("htod", at + 3, at + 4, rows.call("cudaMemcpyAsync", at, at + 2))
+        at += 20
+        for _ in range(passes):
+            at = add_pass(rows, at, layers)
+        rows.call("cudaStreamSynchronize", at, at + 5)
+        if name:
+            rows.annotation(name.replace("#", str(step)), start - 10, start + 1_900)
+    return rows
+
+
+def steps(case: duckdb.DuckDBPyConnection) -> list[tuple[float, float]]:
+    rows = case.execute("SELECT start_ns, end_ns FROM step ORDER BY step_id").fetchall()
+    return [(start_ns / 1000, end_ns / 1000) for start_ns, end_ns in rows]
+
+
+def told_by(case: duckdb.DuckDBPyConnection) -> set[str]:
+    return {told for (told,) in case.execute("SELECT chosen_by FROM step").fetchall()}
+
+
+@pytest.mark.parametrize(("name", "told"), [("decode_step", "nvtx:decode_step"), ("step #", "nvtx:step #")])
+def test_ranges_whose_name_says_step_are_steps(name: str, told: str) -> None:
+    case = decode(4, name=name).derived()
+    assert told_by(case) == {told}
+    assert steps(case) == [(990 + STEP_US * step, 2_900 + STEP_US * step) for step in range(4)]
+
+
+@pytest.mark.parametrize("name", ["attention", ""])
+def test_without_such_ranges_the_exchange_with_the_host_marks_a_step(name: str) -> None:
+    case = decode(5, name=name).derived()
+    assert told_by(case) == {"repeating work"}
+    # each from the call of its copy to that of the next, the last to the end of the window
+    found = steps(case)
+    assert found[:4] == [(1_000 + STEP_US * step, 3_000 + STEP_US * step) for step in range(4)]
+    assert found[4][0] == 9_000
+
+
+def test_two_ranges_are_too_few_to_be_steps() -> None:
+    rows = decode(5)
+    for at in (990, 4_990):
+        rows.annotation("decode_step", at, at + 3_800)
+    assert told_by(rows.derived()) == {"repeating work"}
+
+
+def test_overlapping_ranges_are_no_steps() -> None:
+    rows = decode(5)
+    for step in range(5):
+        rows.annotation("step of a request", 990 + STEP_US * step, 4_000 + STEP_US * step)
+    assert told_by(rows.derived()) == {"repeating work"}
+
+
+def test_work_that_happens_twice_has_no_steps() -> None:
+    rows = Rows()
+    for at in (0, 500):
+        rows.launched(GEMM, at, at + 3, at + 13)
+        rows.launched(ADD, at + 20, at + 23, at + 33)
+    assert steps(rows.derived()) == []
+
+
+def test_a_step_of_another_size_is_unusual() -> None:
+    rows = Rows()
+    at = 1_000.0
+    for layers in (20, 8, 8, 8, 8):
+        start = at
+        rows.copy("htod", at + 3, at + 4, rows.call("cudaMemcpyAsync", at, at + 2))
+        at = add_pass(rows, at + 20, layers)
+        rows.annotation("forward", start - 5, at)
+        at += 10
+    case = rows.derived()
+    assert case.execute("SELECT step_id, op_count FROM usual_step ORDER BY step_id").fetchall() == [
+        (1, 18), (2, 18), (3, 18), (4, 18),
+    ]  # fmt: skip
+    kinds = case.execute(
+        "SELECT step_id, any_value(step_kind), count(*) FROM thread_call GROUP BY step_id ORDER BY step_id"
+    ).fetchall()
+    assert kinds == [(0, "unusual", 42), (1, "usual", 18), (2, "usual", 18), (3, "usual", 18), (4, "usual", 18)]
+
+
+def test_a_step_of_two_equal_passes_is_two_pieces() -> None:
+    # twelve layers: a pass of 25 kernels
+    case = decode(4, passes=2, layers=12, name="decode_step").derived()
+    found = case.execute("SELECT piece_count, distance, same_share FROM piece_step").fetchall()
+    assert [row[:2] for row in found] == [(2, 25)] * 4
+    assert min(row[2] for row in found) >= 0.9
+    sizes = case.execute(
+        "SELECT piece, count(*) FROM piece_op WHERE step_id = 1 GROUP BY piece ORDER BY piece"
+    ).fetchall()
+    assert sizes == [(0, 25), (1, 26)]  # cut at equal distances from the first operation, here the copy
+
+
+def test_layers_that_repeat_are_no_pieces() -> None:
+    assert decode(4, layers=24, name="decode_step").derived().execute("SELECT * FROM piece_step").fetchall() == []
