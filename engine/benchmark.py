@@ -18,7 +18,6 @@ from engine.llm import Progress, draws
 from engine.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
-    from engine.cli.request_file import PromptRequest
     from engine.llm import LLM, Answer
 
 SCHEMA = "engine.bench/1"
@@ -138,6 +137,7 @@ def derived(counters: dict[str, int], prompt_tokens: int) -> dict[str, float | N
         "kv_utilisation": _ratio(counters["kv_slots_filled_sum"], counters["kv_slots_allocated_sum"]),
         "prefix_hit_share": _ratio(counters["prefix_hit_tokens"], prompt_tokens),
         "acceptance": _ratio(counters["accepted"], counters["drafted"]),
+        "tokens_per_verification": _ratio(counters["accepted"] + counters["verifications"], counters["verifications"]),
         "schedule_ms_per_step": _ratio(counters["schedule_ns"], counters["steps"] * 1_000_000),
     }
 
@@ -148,11 +148,6 @@ def timed_requests(workload: Workload, vocab_size: int) -> list[TimedRequest]:
         TimedRequest(prompt, SamplingParams(max_new_tokens=length, temperature=0, ignore_eos=True), arrival_s)
         for (prompt, length), arrival_s in zip(workload.prompts(vocab_size), workload.arrivals_s(), strict=True)
     ]
-
-
-def from_file(requests: Sequence[PromptRequest]) -> list[TimedRequest]:
-    """Requests of a file, all at once."""
-    return [TimedRequest(request.prompt, request.params) for request in requests]
 
 
 def measure(

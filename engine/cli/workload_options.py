@@ -53,10 +53,10 @@ class WorkloadChoice:
 
     def requests(self, vocab_size: int) -> list[TimedRequest]:
         """The requests for a model of this vocabulary."""
-        from engine.benchmark import Workload, from_file, timed_requests  # noqa: PLC0415  brings torch
+        from engine.benchmark import TimedRequest, Workload, timed_requests  # noqa: PLC0415  brings torch
 
         if self._requests is not None:
-            return from_file(self._requests)
+            return [TimedRequest(request.prompt, request.params) for request in self._requests]
         values = self._values
         workload: Workload = Workload(
             num_requests=values["num_requests"],

@@ -37,6 +37,7 @@ class Counters:
         sampled_tokens: tokens drawn by the target model.
         drafted: tokens proposed by speculation.
         accepted: proposed tokens that were kept.
+        verifications: times a request had drafts to verify.
         draft_passes: forward passes of the draft model.
         step_failures: steps that failed and were rolled back.
         schedule_ns: time in the scheduler.
@@ -71,6 +72,7 @@ class Counters:
     sampled_tokens: int = 0
     drafted: int = 0
     accepted: int = 0
+    verifications: int = 0
     draft_passes: int = 0
     step_failures: int = 0
     schedule_ns: int = 0

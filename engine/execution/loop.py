@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engine.errors import StepError
 from engine.execution.proposals import Proposal, Speculating
-from engine.logs import StatusLog
+from engine.execution.status_log import StatusLog
 from engine.tracing import OpenRanges, Range, span
 
 if TYPE_CHECKING:
@@ -162,6 +162,7 @@ class EngineLoop:
             return self._roll_back(step.plan, error)
         self.counters.drafted += outcome.num_drafted
         self.counters.accepted += outcome.num_accepted
+        self.counters.verifications += outcome.num_verified
         with span(Range.SCHEDULING):
             outputs = self.scheduler.commit(step.plan, outcome.result)
         self._propose(outputs)

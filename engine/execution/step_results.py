@@ -34,12 +34,14 @@ class StepOutcome:
         logprobs: for requests that want them, one entry a token.
         num_drafted: drafts that were verified.
         num_accepted: drafts that were kept.
+        num_verified: requests that had drafts.
     """
 
     result: StepResult
     logprobs: Mapping[int, tuple[TokenLogprobs, ...]] = field(default_factory=dict)
     num_drafted: int = 0
     num_accepted: int = 0
+    num_verified: int = 0
 
 
 class TokenCopy:
@@ -144,19 +146,20 @@ def _outcome(plan: StepPlan, rows: _HostRows, submissions: Mapping[int, Submissi
         ids = (item.request_id for item in plan.scheduled)
         return StepOutcome(StepResult({key: (token,) for key, token in zip(ids, rows.tokens, strict=True)}))
     tokens, logprobs = {}, {}
-    num_drafted = num_accepted = 0
+    num_drafted = num_accepted = num_verified = 0
     for item, first in _sampling_rows(plan):
         kept = _num_kept(item, rows, first)
         tokens[item.request_id] = (*item.draft_token_ids[:kept], rows.tokens[first + kept])
         num_drafted += len(item.draft_token_ids)
         num_accepted += kept
+        num_verified += bool(item.draft_token_ids)
         num_top = submissions[item.request_id].params.logprobs
         if num_top is not None:
             logprobs[item.request_id] = tuple(
                 _logprobs(rows.logprobs[first + index], token, num_top)
                 for index, token in enumerate(tokens[item.request_id])
             )
-    return StepOutcome(StepResult(tokens), logprobs, num_drafted, num_accepted)
+    return StepOutcome(StepResult(tokens), logprobs, num_drafted, num_accepted, num_verified)
 
 
 def _sampling_rows(plan: StepPlan) -> Iterator[tuple[ScheduledRequest, int]]:

@@ -8,11 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'engine'")
 
-from engine import (  # noqa: E402
-    LLM,
-    SamplingParams,
-    logs,
-)
+from engine import LLM, SamplingParams, logs  # noqa: E402
+from engine.execution.status_log import StatusLog  # noqa: E402
 from tests.support.tiny_models import make_model, save_model  # noqa: E402
 
 
@@ -20,7 +17,7 @@ def test_a_status_line_has_the_documented_fields(tmp_path: Path, caplog: pytest.
     llm = LLM(str(save_model(make_model("llama"), tmp_path)), device="cpu", dtype="float32", max_model_len=64)
     llm.core.submit([5, 6, 7], SamplingParams(max_new_tokens=4, temperature=0))
     llm.core.step()
-    status = logs.StatusLog(llm.core.counters, llm.core.loop.scheduler)
+    status = StatusLog(llm.core.counters, llm.core.loop.scheduler)
     llm.core.step()
     with caplog.at_level(logging.INFO, logger="engine"):
         status.tick(status._last_s + 0.5)
