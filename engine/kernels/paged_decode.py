@@ -90,6 +90,18 @@ def _store_new_tokens(
 
 
 @jit
+def _tokens_before(
+    request: tl.tensor, cu_q_ptr: tl.tensor, TOKEN_LIMIT: tl.constexpr, BLOCK_B: tl.constexpr
+) -> tl.tensor:
+    """New tokens of the requests before `request` that this kernel serves."""
+    index = tl.arange(0, BLOCK_B)
+    is_before = index < request
+    begin = tl.load(cu_q_ptr + index, mask=is_before, other=0)
+    q_len = tl.load(cu_q_ptr + index + 1, mask=is_before, other=0) - begin
+    return tl.sum(tl.where(q_len <= TOKEN_LIMIT, q_len, 0), axis=0)
+
+
+@jit
 def _is_last_to_arrive(
     acc: tl.tensor,
     lse: tl.tensor,
@@ -118,9 +130,11 @@ def _merge_splits(
     partial_ptr: tl.tensor,
     lse_ptr: tl.tensor,
     first_token: tl.tensor,
+    first_scratch: tl.tensor,
     first_head: tl.tensor,
     num_rows: tl.tensor,
     num_splits: tl.tensor,
+    split_stride: tl.tensor,
     HEADS: tl.constexpr,
     GROUP: tl.constexpr,
     HEAD_DIM: tl.constexpr,
@@ -137,8 +151,10 @@ def _merge_splits(
     for first_row in range(0, num_rows, MERGE_ROWS):
         row = first_row + tl.arange(0, MERGE_ROWS)
         inside = row < num_rows
-        out_row = (first_token + row // GROUP).to(tl.int64) * HEADS + first_head + row % GROUP
-        part = out_row[:, None] * MAX_SPLITS + split[None, :]
+        head = first_head + row % GROUP
+        out_row = (first_token + row // GROUP).to(tl.int64) * HEADS + head
+        scratch_row = (first_scratch + row // GROUP).to(tl.int64) * HEADS + head
+        part = scratch_row[:, None] * split_stride + split[None, :]
         present = inside[:, None] & (split < num_splits)[None, :]
         # Past the first-level cache: other multiprocessors have written these lines since this kernel began.
         lse = tl.load(lse_ptr + part, mask=present, other=float("-inf"), cache_modifier=".cg")
@@ -183,6 +199,7 @@ def _decode_kernel(
     block_stride: int,
     slot_stride: int,
     table_stride: int,
+    split_stride: int,
     KV_HEADS: tl.constexpr,
     GROUP: tl.constexpr,
     HEAD_DIM: tl.constexpr,
@@ -197,6 +214,8 @@ def _decode_kernel(
     MIN_SPLIT: tl.constexpr,
     MAX_SPLITS: tl.constexpr,
     MERGE_ROWS: tl.constexpr,
+    PACKS_SCRATCH: tl.constexpr,
+    BLOCK_B: tl.constexpr,
     STORES: tl.constexpr,
     ROTATE: tl.constexpr,
     OVERLAP: tl.constexpr,
@@ -212,6 +231,9 @@ def _decode_kernel(
     # Lengths are not written by the kernel before, so idle programs leave without waiting for it.
     if (split >= num_splits) | (first_query >= q_len) | (q_len > TOKEN_LIMIT):
         return
+    scratch_token = first_token
+    if PACKS_SCRATCH:
+        scratch_token = _tokens_before(request, cu_q_ptr, TOKEN_LIMIT, BLOCK_B)
     wait_for_previous_kernel(OVERLAP)
     start_next_kernel(OVERLAP)
 
@@ -267,7 +289,7 @@ def _decode_kernel(
     if num_splits == 1:
         tl.store(out_ptr + (out_row * HEAD_DIM)[:, None] + d[None, :], acc.to(out_ptr.dtype.element_ty), mask=mask)
         return
-    part = out_row * MAX_SPLITS + split
+    part = ((scratch_token + query).to(tl.int64) * (KV_HEADS * GROUP) + head) * split_stride + split
     lse = maximum + tl.log2(total)
     counter_ptr = arrivals_ptr + request * tl.num_programs(1) + tile
     if _is_last_to_arrive(acc, lse, partial_ptr, lse_ptr, counter_ptr, part, mask, num_splits, HEAD_DIM):
@@ -276,9 +298,11 @@ def _decode_kernel(
             partial_ptr,
             lse_ptr,
             first_token + first_query,
+            scratch_token + first_query,
             kv_head * GROUP,
             tl.minimum(q_len - first_query, TILE_TOKENS) * GROUP,
             num_splits,
+            split_stride,
             KV_HEADS * GROUP,
             GROUP,
             HEAD_DIM,
@@ -291,18 +315,20 @@ def _decode_kernel(
 class DecodeCounters:
     """Which splits of a tile have arrived. Zero between launches: the last program of a tile resets its counter.
 
-    One object serves any number of launches on one stream. It must not grow while a CUDA graph that uses it is alive:
-    run the largest batch once before capturing.
+    One object serves any number of launches on one stream.
     """
 
     def __init__(self, device: torch.device, size: int = 16384) -> None:
-        self._counters = torch.zeros(size, dtype=torch.int32, device=device)
+        # All sizes there ever were: a CUDA graph goes on using the one that it was captured with.
+        self._sizes = [torch.zeros(size, dtype=torch.int32, device=device)]
 
     def at_least(self, size: int) -> Tensor:
         """int32 tensor of at least `size` zeros."""
-        if self._counters.numel() < size:
-            self._counters = torch.zeros(triton.next_power_of_2(size), dtype=torch.int32, device=self._counters.device)
-        return self._counters
+        largest = self._sizes[-1]
+        if largest.numel() < size:
+            largest = torch.zeros(triton.next_power_of_2(size), dtype=torch.int32, device=largest.device)
+            self._sizes.append(largest)
+        return largest
 
 
 def paged_decode(
@@ -326,7 +352,8 @@ def paged_decode(
         ValueError: a layout does not fit. Checked on the host: no device value is read.
 
     Cost: the keys and values of each request read once per 16 rows of a KV head's group, 1 launch, no synchronisation;
-    scratch of T * H * 16 * (D + 1) floats. Source: Flash-Decoding, Dao et al. 2023; PagedAttention, Kwon et al. 2023.
+    scratch of min(T, 16 B) * H * 16 * (D + 1) floats. Source: Flash-Decoding, Dao et al. 2023; PagedAttention, Kwon et
+    al. 2023.
     """
     new.check(pages)
     num_tokens, num_heads, head_dim = new.q_THD.shape
@@ -342,11 +369,13 @@ def paged_decode(
     max_q = min(paging.max_q, MAX_QUERIES)
     tiles = num_kv_heads * triton.cdiv(max_q, block_m // group)
     splits = min(MAX_SPLITS, triton.cdiv(max(paging.max_k, 1), MIN_SPLIT))
-    num_parts = num_tokens * num_heads * MAX_SPLITS
+    num_requests = paging.seq_lens_B.shape[0]
+    # Beside long prompts there are few tokens for this kernel: scratch for all of them would take gigabytes.
+    scratch_tokens = min(num_tokens, num_requests * max_q)
+    num_parts = scratch_tokens * num_heads * splits
     scratch = torch.empty(num_parts * (head_dim + 1), dtype=torch.float32, device=out_THD.device)
     k_TND, v_TND = new.kv if new.kv is not None else (new.q_THD, new.q_THD)
     cos, sin = new.angles if new.angles is not None else (new.q_THD, new.q_THD)
-    num_requests = paging.seq_lens_B.shape[0]
     _decode_kernel[(num_requests, tiles, splits)](
         new.q_THD,
         k_TND,
@@ -372,6 +401,7 @@ def paged_decode(
         pages.k_BSND.stride(0),
         pages.k_BSND.stride(1),
         paging.block_table_BM.stride(0),
+        splits,
         KV_HEADS=num_kv_heads,
         GROUP=group,
         HEAD_DIM=head_dim,
@@ -386,6 +416,8 @@ def paged_decode(
         MIN_SPLIT=MIN_SPLIT,
         MAX_SPLITS=MAX_SPLITS,
         MERGE_ROWS=_MERGE_ROWS,
+        PACKS_SCRATCH=scratch_tokens < num_tokens,
+        BLOCK_B=triton.next_power_of_2(num_requests) if scratch_tokens < num_tokens else 1,
         STORES=new.kv is not None,
         ROTATE=new.angles is not None,
         OVERLAP=OVERLAPS,

@@ -92,8 +92,9 @@ def test_a_chunk_of_a_prompt_sees_the_chunks_before_it() -> None:
     check(Shape((90, 60), (30, 20)), seed=5)
 
 
-def test_prompts_and_decoding_requests_share_a_step() -> None:
-    check(Shape((40, 300, 9, 0), (40, 1, 3, 1), heads=6), seed=6, rotates=True)
+@pytest.mark.parametrize("prompt", [40, 100])
+def test_prompts_and_decoding_requests_share_a_step(prompt: int) -> None:
+    check(Shape((9, prompt, 300, 150, 0), (3, prompt, 1, 2, 1), heads=6), seed=6, rotates=True)
 
 
 @pytest.mark.parametrize("q_lens", [(1, 4), (60, 1)])
