@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Sequence
 from itertools import groupby
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from doctor.reports import wording
 from doctor.reports.presentation import Presentation
+from doctor.reports.text_console import as_text
 from doctor.rule import Fix, Rule, Stage
 
 _WIDEST = 110
@@ -42,7 +42,7 @@ def catalogue_page(catalogue: Sequence[Rule], presentation: Presentation) -> str
             table.add_row(f"  {rule.about.id}", rule.about.title)
         parts.extend((Text(_STAGES[stage], style="cyan"), table, Text()))
     parts.append(Text(f"{len(catalogue)} rules; `doctor explain RULE` opens one."))
-    return _print(Group(*parts), presentation)
+    return as_text(Group(*parts), min(presentation.width, _WIDEST), is_coloured=presentation.is_coloured)
 
 
 def rule_page(rule: Rule, presentation: Presentation) -> str:
@@ -60,7 +60,7 @@ def rule_page(rule: Rule, presentation: Presentation) -> str:
         Padding(Text(wording.sentence(rule.verify)), (0, 0, 1, 2)),
         Text(f"Needs {', '.join(about.needs)}.", style="bright_black"),
     ]
-    return _print(Group(*parts), presentation)
+    return as_text(Group(*parts), min(presentation.width, _WIDEST), is_coloured=presentation.is_coloured)
 
 
 def sections(doc: str) -> tuple[tuple[str, str], ...]:
@@ -99,18 +99,3 @@ def _fixes(fixes: Sequence[Fix]) -> RenderableType:
             line.append(f"\n{fix.source}", style="bright_black")
         table.add_row(f"  {wording.framework(fix.target)}", line)
     return table
-
-
-def _print(page: RenderableType, presentation: Presentation) -> str:
-    console = Console(
-        file=io.StringIO(),
-        width=min(presentation.width, _WIDEST),
-        force_terminal=presentation.is_coloured,
-        color_system="standard" if presentation.is_coloured else None,
-        highlight=False,
-        markup=False,
-        emoji=False,
-    )
-    console.print(page)
-    assert isinstance(console.file, io.StringIO)
-    return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())

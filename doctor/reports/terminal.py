@@ -7,10 +7,9 @@ order of the words alone carries the meaning.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Sequence
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -18,6 +17,7 @@ from rich.text import Text
 from doctor.diagnosis.outcome import Diagnosis, RankedFinding
 from doctor.reports import sparkline, wording
 from doctor.reports.presentation import Presentation
+from doctor.reports.text_console import as_text
 from doctor.rule import Severity
 from doctor.units import format_speedup
 
@@ -41,20 +41,8 @@ _FAINT = "bright_black"
 def render(diagnosis: Diagnosis, presentation: Presentation) -> str:
     """The report as text, with ANSI colours where the receiver understands them."""
     width = min(presentation.width, _WIDEST)
-    console = Console(
-        file=io.StringIO(),
-        width=width,
-        force_terminal=presentation.is_coloured,
-        color_system="standard" if presentation.is_coloured else None,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        legacy_windows=False,
-    )
-    console.print(layout(diagnosis, width, is_unicode=presentation.is_unicode))
-    assert isinstance(console.file, io.StringIO)
-    lines = console.file.getvalue().splitlines()
-    text = "\n".join(line.rstrip() for line in lines) + "\n"
+    page = layout(diagnosis, width, is_unicode=presentation.is_unicode)
+    text = as_text(page, width, is_coloured=presentation.is_coloured)
     return text if presentation.is_unicode else text.replace("…", "~").encode("ascii", "replace").decode("ascii")
 
 

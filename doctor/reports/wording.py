@@ -114,17 +114,6 @@ def _clipped(name: str) -> str:
     return name if len(name) <= _MOST_OF_A_NAME else f"{name[: _MOST_OF_A_NAME - 3]}..."
 
 
-def gain_short(gain: Gain | None) -> str:
-    """The win in two words: `about 4.1x`, `at most 4.9x`, `12.0 GiB`; empty where there is none to state."""
-    if gain is None:
-        return ""
-    if _is_known(gain.speedup_expected):
-        return f"about {format_speedup(gain.speedup_expected)}"
-    if _is_known(gain.speedup_bound):
-        return f"at most {format_speedup(gain.speedup_bound)}"
-    return format_bytes(gain.bytes) if gain.bytes is not None else ""
-
-
 def gain_sentence(gain: Gain | None) -> str:
     """The win with its range and bound: `about 3.9x (2.9-5.0), at most 5.0x`."""
     if gain is None:
