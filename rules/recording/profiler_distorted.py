@@ -1,0 +1,154 @@
+"""The recorder itself takes a good part of the time: host figures are too high.
+
+What happens: each recorded call, operator, Python frame or graph node costs the recorder some time on the thread that
+makes it. Thousands of short operations a second turn microseconds into a multiple of the plain run time: a public case
+took 4.2 times as long under the recorder. Kernels keep their durations; whatever the host does looks slower than it is.
+
+How it is detected: the recorder's own overhead rows as a share of the window; Python frames a second; CUDA graphs
+recorded node by node; more than 20,000 short operations a second that were launched one by one. Each of these alone
+lowers the trust in absolute host times. The finding has no win: expected speed-ups are already corrected for it.
+
+When it is not this: a slow host shows in the plain run too. Give the plain run's wall time with `--unprofiled-seconds` to
+tell the two. A recording at graph level hides kernels in place of slowing launches: `trace-blind`.
+"""
+
+from typing import NamedTuple
+
+from doctor.rule import About, Evidence, Finding, Fix, Rule, Severity, Stage, Threshold, Verdict
+
+ABOUT = About(
+    id="profiler-distorted",
+    title="The recorder slows down what it records",
+    stage=Stage.RECORDING,
+    reads=("device_op", "steady_window"),
+    needs=("nsys-report", "nsys-sqlite", "kineto"),
+)
+
+THRESHOLDS = {
+    "min_overhead_share": Threshold(
+        0.05, "share of the window in overhead rows", source="NVIDIA/DeepLearningExamples#1336: 2 to 4.2 x"
+    ),
+    "min_frames_per_s": Threshold(
+        20_000, "Python frames a second", source="a frame costs the recorder about a microsecond: 2 % of the time"
+    ),
+    "min_short_ops_per_s": Threshold(
+        20_000, "short operations a second", source="own H200 recordings: 7 us a kernel, 14 % of the time at this rate"
+    ),
+    "short_ns": Threshold(10_000, "ns", source="kernels shorter than this do not hide what their launch costs"),
+}
+
+SQL = """
+WITH overhead AS (
+    SELECT pid, tid, greatest(start_ns + shift_ns, from_ns) AS start_ns, least(end_ns + shift_ns, until_ns) AS end_ns
+    FROM profiler_overhead JOIN timeline_source USING (source_id), steady_window
+    WHERE end_ns + shift_ns > from_ns AND start_ns + shift_ns < until_ns
+),
+fresh AS (
+    SELECT start_ns, end_ns, end_ns - greatest(start_ns, coalesce(max(end_ns) OVER (
+        ORDER BY start_ns, end_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), start_ns)) AS fresh_ns
+    FROM overhead
+),
+launched AS (
+    SELECT count(*) FILTER (kind = 'kernel' AND graph_node_id IS NULL AND end_ns - start_ns < $short_ns) AS short_count,
+        count(*) FILTER (graph_node_id IS NOT NULL) AS node_count
+    FROM device_op, steady_window WHERE start_ns >= from_ns AND start_ns < until_ns
+),
+frame AS (
+    SELECT count(*) AS frame_count
+    FROM host_op JOIN timeline_source USING (source_id), steady_window
+    WHERE op_kind = 'python_function' AND start_ns + shift_ns >= from_ns AND start_ns + shift_ns < until_ns
+)
+SELECT (SELECT coalesce(sum(greatest(fresh_ns, 0)), 0)::BIGINT FROM fresh) AS overhead_ns, short_count, node_count, frame_count,
+    -- a Kineto trace always holds graph nodes: nothing that could be set
+    (SELECT bool_or(graph_trace_level = 'node' AND kind <> 'kineto') FROM source JOIN timeline_source USING (source_id)) AS is_node_level,
+    (SELECT until_ns - from_ns FROM steady_window) AS window_ns
+FROM launched, frame
+"""
+
+
+class RecorderWork(NamedTuple):
+    """What the recorder did in the window."""
+
+    overhead_ns: int
+    short_count: int
+    node_count: int
+    frame_count: int
+    is_node_level: bool | None
+    window_ns: int
+
+
+def judge(row: RecorderWork) -> Verdict:
+    """Any of the four signs."""
+    seconds = row.window_ns / 1e9
+    overhead = row.overhead_ns / row.window_ns
+    frames, shorts, nodes = (count / seconds for count in (row.frame_count, row.short_count, row.node_count))
+    signs: list[tuple[str, Evidence]] = []
+    if overhead >= THRESHOLDS["min_overhead_share"].value:
+        signs.append(
+            (f"its own rows take {overhead:.0%} of the window", Evidence("overhead rows", overhead, "share of window"))
+        )
+    if frames >= THRESHOLDS["min_frames_per_s"].value:
+        signs.append((f"{frames:,.0f} Python frames a second", Evidence("Python frames", frames, "frames a second")))
+    if row.is_node_level and nodes >= THRESHOLDS["min_short_ops_per_s"].value:
+        signs.append((f"{nodes:,.0f} graph nodes a second, each recorded", Evidence("graph nodes", nodes, "a second")))
+    if shorts >= THRESHOLDS["min_short_ops_per_s"].value:
+        signs.append(
+            (
+                f"{shorts:,.0f} short kernels a second, launched one by one",
+                Evidence("short kernels", shorts, "kernels a second"),
+            )
+        )
+    if not signs:
+        return None
+    return Finding(
+        summary=f"the host is slower here than without the recorder: {'; '.join(words for words, _ in signs)}",
+        evidence=tuple(evidence for _, evidence in signs),
+        severity=Severity.INFO,
+        confidence=0.7,
+    )
+
+
+FIXES = (
+    Fix(
+        "system",
+        "nsys profile --trace=cuda,nvtx --sample=none --cpuctxsw=none, a short --capture-range; --cuda-graph-trace=graph"
+        " for totals",
+        "fewer recorded calls; a graph launch costs one row",
+        source="https://docs.nvidia.com/nsight-systems/UserGuide/index.html",
+    ),
+    Fix(
+        "pytorch",
+        "torch.profiler.profile(with_stack=False, record_shapes=False, profile_memory=False), three active steps",
+        "no Python frame is recorded",
+        source="https://docs.pytorch.org/docs/stable/profiler.html",
+    ),
+    Fix(
+        "vllm",
+        "VLLM_TORCH_PROFILER_WITH_STACK=0 with VLLM_TORCH_PROFILER_DIR; take throughput from a run without it",
+        "stacks are on by default",
+        source="https://docs.vllm.ai/en/latest/contributing/profiling.html",
+    ),
+    Fix(
+        "sglang",
+        'POST /start_profile {"num_steps": 5, "with_stack": false, "record_shapes": false}',
+        "no Python frame is recorded",
+        source="https://docs.sglang.ai/developer_guide/benchmark_and_profiling.html",
+    ),
+    Fix(
+        "tensorrt-llm",
+        "TLLM_PROFILE_START_STOP=100-110 with nsys profile -c cudaProfilerApi",
+        "only ten iterations are recorded",
+        source="https://nvidia.github.io/TensorRT-LLM/developer-guide/perf-analysis.html",
+    ),
+)
+
+RULE = Rule(
+    about=ABOUT,
+    thresholds=THRESHOLDS,
+    sql=SQL,
+    row=RecorderWork,
+    judge=judge,
+    fixes=FIXES,
+    verify="time the same steps without the recorder: the recorded ones take at most a tenth longer.",
+    doc=__doc__,
+)
