@@ -1,0 +1,193 @@
+"""Routing takes too much of the expert layers: gating, top-k, sorting, permuting tokens.
+
+What happens: before the experts of a layer can multiply, tokens are scored, the best experts of each are picked, tokens
+are counted and sorted by expert and moved together; afterwards they are moved back and summed. Written as separate
+small kernels this takes a fixed time a layer, and with few tokens it outweighs the products it prepares.
+
+How it is detected: recordings with expert products (grouped or fused expert kernels, by name). Routing is what runs on
+the stream between a top-k kernel and the first expert product, and every kernel named after gating, alignment,
+permutation or finalising. It is at least 15 % of the time of routing and experts together. The win is the run replayed
+with routing at 5 % of the expert layers.
+
+When it is not this: a loop over experts in Python is `moe-expert-loop`. A top-k without an expert product behind it belongs
+to sampling. With the host behind, the routing kernels cost their launches: `host-dispatch-bound`.
+"""
+
+from typing import NamedTuple
+
+from doctor.rule import (
+    About,
+    Act,
+    Cure,
+    CureStep,
+    Evidence,
+    Finding,
+    Fix,
+    Rule,
+    Stage,
+    Target,
+    Threshold,
+    Verdict,
+    Where,
+)
+
+ABOUT = About(
+    id="moe-gating-cost",
+    title="Expert routing takes as long as experts",
+    stage=Stage.SPECIFIC,
+    reads=("device_op", "kernel"),
+    needs=("nsys-report", "nsys-sqlite", "kineto"),
+)
+
+THRESHOLDS = {
+    "min_share": Threshold(0.15, "share of the time of expert layers", source="rule of thumb"),
+    "reachable": Threshold(
+        0.05, "share of the time of expert layers", source="rule of thumb: what fused routing kernels leave"
+    ),
+    "min_products": Threshold(6, "expert products", source="fewer say nothing about a habit"),
+    "reach": Threshold(
+        24, "kernels from top-k to product", source="top-k, scaling, counting, sorting and gathering, one by one"
+    ),
+}
+
+PRODUCT_NAME = (
+    "fused_moe_kernel|moe_?gemm|moe.*_gemm|gemm.*_moe|grouped_?gemm|group_?gemm|groupedgemm|grouped_mm|groupproblemshape|gemmgrouped"
+    "|marlin_moe|moe_?wna16|moe_mmk|moe_marlin|fused_experts|moe.*cutlass.*kernel|bmm_.*dynbatch|ck.*moe.*gemm|masked_gemm|m_grouped"
+)
+ROUTING_NAME = (
+    "topk_?gating|topk_?softmax|grouped_topk|moe_fused_gate|moe_align|count_and_sort_expert|expert_?map|expertprefixsum|expertfirsttoken"
+    "|expandinputrows|finalize_?moe|finalize_?routing|moe_sum|permute_?tokens|moe_permute|moe_unpermute|unpermute|(pre|post)_reorder"
+    "|ep_(scatter|gather)|seg_indptr|sort.*expert|expert.*(sort|count|histogram|offset)|moe.*(topk|router|routing|sorting|gather|scatter)"
+    "|routing(index|main|deepseek|renormalize|llama)"
+)
+
+ROUTING = f"""
+    WITH sequence AS (
+        SELECT op.device_op_id, op.source_id, op.device_id, op.stream_id, op.start_ns, op.end_ns, op.family,
+            regexp_matches(kernel_name.word, '{PRODUCT_NAME}') AS is_product,
+            regexp_matches(kernel_name.word, '{ROUTING_NAME}') AS is_named,
+            regexp_matches(kernel_name.word, 'topk|top_k|moe_fused_gate') AS is_top_k,
+            row_number() OVER (PARTITION BY op.source_id, op.device_id, op.stream_id ORDER BY op.device_op_id) AS place
+        FROM device_op AS op
+        JOIN (SELECT name_id, lower(name) AS word FROM kernel_name) AS kernel_name USING (name_id), steady_window
+        WHERE op.start_ns >= from_ns AND op.start_ns < until_ns
+            -- most recordings end here, at no cost
+            AND EXISTS (SELECT 1 FROM kernel_name WHERE regexp_matches(lower(name), '{PRODUCT_NAME}'))
+    ),
+    placed AS (
+        SELECT *,
+            max(CASE WHEN is_top_k THEN place END) OVER before AS top_k_before,
+            max(CASE WHEN is_product OR family IN ('gemm', 'attention') THEN place END) OVER before AS work_before,
+            min(CASE WHEN is_product THEN place END) OVER after AS product_after,
+            min(CASE WHEN NOT is_product AND family IN ('gemm', 'attention') THEN place END) OVER after AS other_after
+        FROM sequence
+        WINDOW before AS (PARTITION BY source_id, device_id, stream_id ORDER BY place ROWS UNBOUNDED PRECEDING),
+            after AS (PARTITION BY source_id, device_id, stream_id ORDER BY place ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING)
+    ),
+    sorted AS (
+        SELECT *, NOT is_product AND (is_named OR (top_k_before > coalesce(work_before, 0) AND product_after - top_k_before <= $reach
+            AND coalesce(other_after, product_after + 1) > product_after)) AS is_routing
+        FROM placed
+    )
+"""
+
+SQL = f"""{ROUTING}
+SELECT count(*) FILTER (is_product) AS product_count, count(*) FILTER (is_routing) AS routing_count,
+    coalesce(sum(end_ns - start_ns) FILTER (is_product), 0)::BIGINT AS product_ns,
+    coalesce(sum(end_ns - start_ns) FILTER (is_routing), 0)::BIGINT AS routing_ns,
+    arg_max(start_ns, end_ns - start_ns) FILTER (is_routing) AS longest_start_ns,
+    arg_max(end_ns, end_ns - start_ns) FILTER (is_routing) AS longest_end_ns,
+    (SELECT sum(busy_ns)::BIGINT FROM device_busy) AS busy_ns
+FROM sorted
+"""
+
+TARGETS = f"{ROUTING} SELECT device_op_id, $factor AS factor FROM sorted WHERE is_routing"
+
+
+class Routing(NamedTuple):
+    """Kernels of the expert layers in the window."""
+
+    product_count: int
+    routing_count: int
+    product_ns: int
+    routing_ns: int
+    longest_start_ns: int | None
+    longest_end_ns: int | None
+    busy_ns: int | None
+
+
+def judge(row: Routing) -> Verdict:
+    """Routing against the whole of the expert layers."""
+    if row.product_count < THRESHOLDS["min_products"].value or not row.routing_ns or not row.busy_ns:
+        return None
+    share = row.routing_ns / (row.routing_ns + row.product_ns)
+    if share < THRESHOLDS["min_share"].value:
+        return None
+    left = THRESHOLDS["reachable"].value
+    factor = min(row.product_ns * left / (1 - left) / row.routing_ns, 1.0)
+    values = {"factor": factor, "reach": THRESHOLDS["reach"].value}
+    return Finding(
+        summary=f"routing takes {share:.0%} of the time of the expert layers, {row.routing_ns / row.busy_ns:.0%} of the device's time:"
+        f" {row.routing_count / row.product_count:.1f} routing kernels an expert product",
+        evidence=(
+            Evidence(
+                "routing",
+                share,
+                "share of expert layers",
+                Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns),
+            ),
+            Evidence("routing of all device work", row.routing_ns / row.busy_ns, "share of device time"),
+            Evidence("expert products", float(row.product_count), "kernels"),
+        ),
+        cure=Cure(
+            steps=(CureStep(Target.DEVICE_OP, Act.SCALE, TARGETS, values=values),), is_host_work=False, spread=1.5
+        ),
+        confidence=0.7,
+        cleared=f"routing takes {share:.0%} of the expert layers, but they are a small part of the run",
+    )
+
+
+FIXES = (
+    Fix(
+        "pytorch",
+        "one fused top-k softmax kernel; tokens sorted by expert once (torch.argsort, torch.bincount) for torch.nn.functional"
+        ".grouped_mm; torch.compile over the router",
+        "ten small kernels become two",
+        source="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.grouped_mm.html",
+    ),
+    Fix(
+        "vllm",
+        "VLLM_USE_FLASHINFER_MOE_FP16=1 / VLLM_USE_FLASHINFER_MOE_FP8=1 (Hopper and later); raise --max-num-seqs",
+        "routing, permutation and products in one backend; more tokens share a routing pass",
+        source="https://docs.vllm.ai/en/latest/design/moe_kernel_features.html",
+    ),
+    Fix(
+        "sglang",
+        "--moe-runner-backend flashinfer_cutlass or flashinfer_trtllm; raise --max-running-requests",
+        "fused routing and permutation",
+        source="https://docs.sglang.ai/advanced_features/server_arguments.html",
+    ),
+    Fix(
+        "tensorrt-llm",
+        "moe_config: {backend: TRTLLM} on Blackwell, CUTLASS before",
+        "routing fused with the permutation",
+        source="https://nvidia.github.io/TensorRT-LLM/llm-api/reference.html",
+    ),
+    Fix(
+        "transformers",
+        'from_pretrained(..., experts_implementation="grouped_mm") and torch.compile(model.forward)',
+        "routing is compiled into few kernels",
+        source="https://huggingface.co/docs/transformers/experts_interface",
+    ),
+)
+
+RULE = Rule(
+    about=ABOUT,
+    thresholds=THRESHOLDS,
+    sql=SQL,
+    row=Routing,
+    judge=judge,
+    fixes=FIXES,
+    verify="record again: kernels between top-k and expert product fall to two or three, under a tenth of the expert layers' time.",
+    doc=__doc__,
+)
