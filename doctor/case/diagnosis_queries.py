@@ -15,13 +15,14 @@ TOP_KERNELS = 15
 
 @dataclass(frozen=True)
 class SourceRow:
-    """One evidence file."""
+    """One evidence file; `is_passed_over` where it holds device work but another recording stands for the case."""
 
     path: str
     kind: str
     tool: str | None
     is_complete: bool
     notes: tuple[str, ...]
+    is_passed_over: bool
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,10 @@ def rows_in(connection: duckdb.DuckDBPyConnection, table: str) -> bool:
 
 def sources(connection: duckdb.DuckDBPyConnection) -> tuple[SourceRow, ...]:
     """Every evidence file of the case, in order of reading."""
-    rows = connection.execute("SELECT path, kind, tool, is_complete, notes FROM source ORDER BY source_id").fetchall()
+    rows = connection.execute(_SOURCES).fetchall()
     return tuple(
-        SourceRow(path, kind, tool, is_complete, tuple(json.loads(notes or "[]")))
-        for path, kind, tool, is_complete, notes in rows
+        SourceRow(path, kind, tool, is_complete, tuple(json.loads(notes or "[]")), is_passed_over)
+        for path, kind, tool, is_complete, notes, is_passed_over in rows
     )
 
 
@@ -122,6 +123,14 @@ def select(connection: duckdb.DuckDBPyConnection, sql: str, values: dict[str, An
     # a literal such as 2.0 is DECIMAL in DuckDB; rules and JSON want plain numbers
     return [tuple(float(value) if isinstance(value, Decimal) else value for value in row) for row in rows]
 
+
+_SOURCES = """
+SELECT path, kind, tool, is_complete, notes,
+    source_id NOT IN (SELECT source_id FROM timeline_source)
+        AND source_id IN (SELECT source_id FROM kernel UNION SELECT source_id FROM graph_trace) AS is_passed_over
+FROM source
+ORDER BY source_id
+"""
 
 _WINDOW = """
 SELECT from_ns, until_ns,

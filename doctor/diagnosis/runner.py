@@ -121,9 +121,14 @@ def _verdicts(connection: duckdb.DuckDBPyConnection, rule: Rule) -> list[Finding
 
 def _evidence(connection: duckdb.DuckDBPyConnection) -> tuple[EvidenceFile, ...]:
     return tuple(
-        EvidenceFile(source.path, source.kind, source.tool, source.is_complete, source.notes)
+        EvidenceFile(source.path, source.kind, source.tool, source.is_complete, source.notes + _passed_over(source))
         for source in queries.sources(connection)
     )
+
+
+def _passed_over(source: queries.SourceRow) -> tuple[str, ...]:
+    """A report and its own export would count twice, and two runs in one folder are two cases."""
+    return ("read, but not diagnosed: another recording holds more device work",) if source.is_passed_over else ()
 
 
 def _vitals(connection: duckdb.DuckDBPyConnection, window: queries.WindowRow | None) -> dict[str, float | None]:
