@@ -24,6 +24,7 @@ from doctor.formats.nsys_report.container import is_report
 from doctor.formats.nsys_report.report import NsysReport, open_report
 from doctor.formats.nsys_report.target import Row
 from doctor.formats.private_paths import executable_name
+from doctor.readers.ahead import read_ahead
 from doctor.readers.protocol import Progress
 
 NVTX_TABLE = "NVTX_EVENTS"
@@ -47,7 +48,7 @@ class NsysReportReader:
         """
         try:
             report = open_report(path)
-            yield from _Conversion(report).batches(progress)
+            yield from read_ahead(_Conversion(report).batches(progress))
         except OSError as error:
             raise EvidenceError(f"{path} cannot be read: {error.strerror or error}") from error
         except MemoryError as error:
