@@ -22,7 +22,7 @@ def test_a_status_line_has_the_documented_fields(tmp_path: Path, caplog: pytest.
     with caplog.at_level(logging.INFO, logger="engine"):
         status.tick(status._last_s + 0.5)
         status.tick(status._last_s + 1.5)
-    [line] = caplog.messages
+    [line] = [message for message in caplog.messages if message.startswith("event=status")]
     fields = dict(pair.split("=") for pair in line.split())
     assert fields.pop("event") == "status"
     documented = set(re.findall(r"^ {4}([a-z_]+(?:, [a-z_]+)*)", logs.__doc__ or "", re.MULTILINE))
