@@ -1,0 +1,170 @@
+"""Code is compiled again and again while serving: Dynamo, Inductor, Triton.
+
+What happens: compiled code is guarded by what it was compiled for. A batch size, a length or a flag that no guard admits
+makes Dynamo trace and Inductor compile anew, tens of milliseconds to seconds each time; past its limit Dynamo gives up
+and runs eagerly. Triton kernels with a tuning key behave alike.
+
+How it is detected: at least three compilations inside steps, from the third step on, in at least two steps. A
+compilation is a frame that Dynamo, Inductor or Triton names in the trace; in recordings without such names, a pause of
+10 ms or more in which a freshly compiled image is loaded. The win is the run replayed without them.
+
+When it is not this: compiling in the first two steps is warm-up. Libraries that load or plan at the first use of a shape
+are `lazy-module-load`; graphs captured again are `graph-recapture`.
+"""
+
+from typing import NamedTuple
+
+from doctor.rule import (
+    About,
+    Act,
+    Cure,
+    CureStep,
+    Evidence,
+    Finding,
+    Fix,
+    Rule,
+    Stage,
+    Target,
+    Threshold,
+    Verdict,
+    Where,
+)
+
+ABOUT = About(
+    id="recompile-storm",
+    title="Code is compiled again while serving",
+    stage=Stage.SPECIFIC,
+    reads=("device_op", "thread_call", "step"),
+    needs=("nsys-report", "nsys-sqlite", "kineto"),
+)
+
+THRESHOLDS = {
+    "min_events": Threshold(3, "compilations", source="NVIDIA/TensorRT-LLM#6142: one for every batch size met"),
+    "min_steps": Threshold(2, "steps that compile", source="a single step that compiles is late warm-up"),
+    "warm_up_steps": Threshold(
+        2, "steps", source="torch.compile specialises at the first call, generalises at the second"
+    ),
+}
+
+SQL = """
+SELECT count(*) AS event_count, count(DISTINCT step_id) AS step_with_count, coalesce(sum(end_ns - start_ns), 0)::BIGINT AS compile_ns,
+    mode(seen_as) AS seen_as, arg_max(start_ns, end_ns - start_ns) AS longest_start_ns, arg_max(end_ns, end_ns - start_ns) AS longest_end_ns,
+    (SELECT count(*) FROM step) AS step_count, (SELECT until_ns - from_ns FROM steady_window) AS window_ns
+FROM compile_event WHERE step_place > $warm_up_steps
+"""
+
+LATE = "(SELECT * FROM compile_event WHERE step_place > $warm_up_steps) AS event"
+ON_THREAD = "call.source_id = event.source_id AND call.pid = event.pid AND call.tid = event.tid AND call.start_ns >= event.start_ns"
+VALUES = {"warm_up_steps": THRESHOLDS["warm_up_steps"].value}
+
+CURE = Cure(
+    steps=(
+        CureStep(
+            Target.SILENCE,
+            Act.SET_DURATION_NS,
+            f"""SELECT call.host_call_id, greatest(call.silence_ns
+                - (least(event.end_ns, call.start_ns) - greatest(event.start_ns, call.start_ns - call.silence_ns)), 0) AS left_ns
+            FROM thread_call AS call ASOF JOIN {LATE} ON {ON_THREAD}
+            WHERE call.silence_ns > 0 AND event.end_ns > call.start_ns - call.silence_ns""",
+            values=VALUES,
+        ),
+        CureStep(
+            Target.HOST_CALL,
+            Act.REMOVE,
+            f"""SELECT call.host_call_id FROM thread_call AS call ASOF JOIN {LATE} ON {ON_THREAD}
+            WHERE call.end_ns <= event.end_ns AND (event.is_named OR call.call_class = 'module')""",
+            values=VALUES,
+        ),
+        CureStep(
+            Target.DEVICE_OP,
+            Act.REMOVE,
+            f"""SELECT device_op_id FROM launch JOIN thread_call AS call USING (host_call_id) ASOF JOIN {LATE} ON {ON_THREAD}
+            WHERE call.end_ns <= event.end_ns AND event.is_named""",
+            values=VALUES,
+        ),
+    ),
+)
+
+
+class Compilations(NamedTuple):
+    """Compilations inside steps, behind the warm-up."""
+
+    event_count: int
+    step_with_count: int
+    compile_ns: int
+    seen_as: str | None
+    longest_start_ns: int | None
+    longest_end_ns: int | None
+    step_count: int
+    window_ns: int
+
+
+def judge(row: Compilations) -> Verdict:
+    """Compilations that come back."""
+    if row.event_count < THRESHOLDS["min_events"].value or row.step_with_count < THRESHOLDS["min_steps"].value:
+        return None
+    share = row.compile_ns / row.window_ns
+    return Finding(
+        summary=f"{row.event_count} compilations in {row.step_with_count} of {row.step_count} steps, behind the warm-up, {share:.0%} of the"
+        f" window",
+        evidence=(
+            Evidence("compilations", float(row.event_count), "compilations"),
+            Evidence(
+                "time in compilations",
+                share,
+                "share of window",
+                Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns),
+            ),
+            Evidence("seen as", row.seen_as or "", "name"),
+        ),
+        cure=CURE,
+        confidence=0.85,
+        cleared=f"{row.event_count} compilations in the steps, but they cost little",
+    )
+
+
+FIXES = (
+    Fix(
+        "pytorch",
+        "torch.compile(model, dynamic=True), or torch._dynamo.mark_dynamic(tensor, dim); TORCH_LOGS=recompiles names the guard;"
+        " torch._dynamo.config.recompile_limit above the number of shapes",
+        "one compilation serves all sizes",
+        source="https://docs.pytorch.org/docs/stable/user_guide/torch_compiler/torch.compiler_dynamic_shapes.html",
+    ),
+    Fix(
+        "vllm",
+        "leave the compilation cache on (VLLM_DISABLE_COMPILE_CACHE unset); --compilation-config"
+        " '{\"compile_sizes\": [...]}' for the sizes that are served",
+        "everything is compiled before the first request",
+        source="https://docs.vllm.ai/en/latest/design/torch_compile.html",
+    ),
+    Fix(
+        "sglang",
+        "--enable-torch-compile only with --torch-compile-max-bs and captured sizes that cover the load",
+        "every batch pads to a compiled size",
+        source="https://docs.sglang.ai/advanced_features/server_arguments.html",
+    ),
+    Fix(
+        "tensorrt-llm",
+        "torch_compile_config: {enable_full_graph: true, capture_num_tokens: [...]}",
+        "token counts pad to compiled ones",
+        source="https://nvidia.github.io/TensorRT-LLM/features/torch_compile_and_piecewise_cuda_graph.html",
+    ),
+    Fix(
+        "transformers",
+        'cache_implementation="static" and inputs padded with pad_to_multiple_of',
+        "the compiled forward meets the same shapes",
+        source="https://huggingface.co/docs/transformers/llm_optims",
+    ),
+)
+
+RULE = Rule(
+    about=ABOUT,
+    thresholds=THRESHOLDS,
+    sql=SQL,
+    row=Compilations,
+    judge=judge,
+    fixes=FIXES,
+    verify="record again: no compilation after the second step; TORCH_LOGS=recompiles prints nothing while serving.",
+    doc=__doc__,
+)

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from tests.support.trace_builder import Program, decode_step
+from tests.support.verdicts import Clinic
+
+RULE = "recompile-storm"
+FRAME = "entire_frame_compile (dynamo_timed)"
+LOOK_UP = "TorchDynamo Cache Lookup"
+
+
+def decoding(steps: int, compiling: set[int], name: str = FRAME, compile_us: float = 4_000) -> Program:
+    """Decode steps of about 1.1 ms; some compile before their forward pass, in nested frames."""
+    program = Program()
+    for step in range(steps):
+        if step in compiling:
+            with program.annotation(name), program.annotation("backend_compile (dynamo_timed)"):
+                program.silence(compile_us)
+        decode_step(program)
+    return program
+
+
+def test_fires_on_compilations_that_come_back(clinic: Clinic) -> None:
+    verdicts = clinic.verdicts(decoding(12, {4, 6, 8, 10}))
+    assert verdicts.first == RULE
+    assert verdicts.evidence(RULE, "compilations") == 4
+    # 4 x 4 ms are 16 of 29 ms; without the recorder the steps take six tenths of their 13 ms
+    assert 29 / 13 * 0.95 < verdicts.finding(RULE)["gain"]["speedup_expected"] < (16 + 0.6 * 13) / (0.6 * 13) * 1.05
+
+
+def test_is_silent_when_only_the_first_steps_compile(clinic: Clinic) -> None:
+    assert RULE not in clinic.verdicts(decoding(12, {0, 1})).found
+
+
+def test_is_silent_on_look_ups_in_the_cache_of_compiled_code(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(10):
+        with program.annotation(LOOK_UP):
+            program.silence(1_500)
+        with program.annotation("Torch-Compiled Region: 0/0"):
+            decode_step(program)
+    assert RULE not in clinic.verdicts(program).found
+
+
+def test_sees_loading_of_compiled_images_where_nothing_is_named(clinic: Clinic) -> None:
+    program = Program()
+    for step in range(12):
+        program.silence(12)
+        program.copy("HtoD pinned", 64)
+        if step in {4, 6, 8, 10}:
+            program.silence(15_000)
+            program.call("cuModuleLoadData", 400)
+        decode_step(program)
+    verdicts = clinic.verdicts(program)
+    assert verdicts.evidence(RULE, "compilations") == 4
+    assert verdicts.evidence(RULE, "time in compilations") < 1
