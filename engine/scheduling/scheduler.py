@@ -185,7 +185,7 @@ class Scheduler:
         num_wanted = sum(request.num_wanted - request.num_computed for request in self.running)
         num_wanted += self.config.max_step_tokens - step.tokens_left
         while self.waiting and not step.is_short and len(self.running) < self.config.max_running:
-            request = self.waiting.peek(now_s)
+            request = self.waiting.peek()
             num_joined = len(self.running) - num_running
             waited_s = now_s - request.arrival_s
             occupancy = Occupancy(num_running, num_joined, len(self.waiting), num_wanted, waited_s)

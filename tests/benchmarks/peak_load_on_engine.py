@@ -63,14 +63,14 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=300)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    results: dict[int, list[dict[str, Any]]] = {}
+    results: dict[int, dict[str, Any]] = {}
     with TemporaryDirectory() as folder:
         save_model(make_model("llama", vocab_size=VOCAB_SIZE, max_position_embeddings=1024), Path(folder))
         load = scaled(folder, replace(LOAD, num_requests=options.requests))
         for seed in options.seeds:
             arrivals = load.draw(seed)
             rows = [measure(folder, name, arrivals, load) for name in STRATEGIES]
-            results[seed] = [asdict(row) for row in rows]
+            results[seed] = {"load_average": os.getloadavg()[0], "rows": [asdict(row) for row in rows]}
     if options.out is not None:
         document = {"schema": "engine.peak_load/1", "engine": OPTIONS, "load": asdict(load), "seeds": results}
         options.out.write_text(json.dumps(document, indent=1) + "\n")

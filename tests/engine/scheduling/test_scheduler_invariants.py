@@ -77,7 +77,7 @@ class AnythingHappens(RuleBasedStateMachine):
         self.make_world(setting)
 
     def make_world(self, setting: Setting) -> None:
-        queue = DeadlineQueue(service_s=1.0) if setting.by_deadline else ArrivalQueue()
+        queue = DeadlineQueue(patience_s=20.0) if setting.by_deadline else ArrivalQueue()
         self.world = World(setting.config, setting.batching, setting.admission, queue)
         self.next_id = 0
 
