@@ -2,7 +2,10 @@
 
 With nsys the window is opened by the CUDA profiler API; run the program under
 `nsys profile --capture-range=cudaProfilerApi --capture-range-end=stop --trace=cuda,nvtx --cuda-graph-trace=node`.
-The torch profiler writes a Kineto trace, on a GPU or without one.
+The torch profiler writes a Kineto trace, on a GPU or without one. One line records, diagnoses and keeps the case:
+
+    python -m engine bench --model "$DIR" --profile torch --trace t.json.gz &&
+    doctor diagnose t.json.gz --save case.duckdb
 """
 
 from __future__ import annotations
