@@ -14,6 +14,7 @@ from doctor.formats.nsys_report.levels import Bools, Bytes, Ints, scan_level
 from doctor.formats.nsys_report.payloads import Payloads
 from doctor.formats.nsys_report.shapes import Path, ShapedRows, shaped_rows
 
+_LONG_TEXT_BYTES = 256
 _ARROW_TYPE = {INTEGER: pa.int64(), TEXT: pa.string(), REAL64: pa.float64(), REAL32: pa.float64()}
 _WIRE_TYPE = {INTEGER: wire.VARINT, TEXT: wire.BYTES, REAL64: wire.FIXED64, REAL32: wire.FIXED32}
 
@@ -140,13 +141,22 @@ class PayloadColumns:
             values.is_there[there] = True
 
 
+def _gathered(buffer: Bytes, start: Ints, offsets: Ints) -> bytes:
+    """Bytes of many texts one behind the other: short ones by position, at eight bytes each; long ones one by one."""
+    size = np.diff(offsets)
+    if offsets[-1] > _LONG_TEXT_BYTES * size.size:
+        return b"".join(buffer[at : at + length].tobytes() for at, length in zip(start, size, strict=True))
+    positions = np.repeat(start - offsets[:-1], size) + np.arange(offsets[-1])
+    gathered: Bytes = buffer[positions]
+    return bytes(gathered)
+
+
 def text_array(buffer: Bytes, start: Ints, end: Ints, is_there: Bools) -> pa.Array:
     """Texts at byte ranges as a string array; bytes that are not UTF-8 become the replacement character."""
     size = np.where(is_there, end - start, 0)
     offsets = np.zeros(size.size + 1, dtype=np.int64)
     np.cumsum(size, out=offsets[1:])
-    positions = np.repeat(start - offsets[:-1], size) + np.arange(offsets[-1])
-    data = pa.py_buffer(buffer[positions].tobytes())
+    data = pa.py_buffer(_gathered(buffer, start, offsets))
     bits = pa.py_buffer(np.packbits(is_there, bitorder="little").tobytes())
     raw = pa.Array.from_buffers(pa.large_binary(), size.size, [bits, pa.py_buffer(offsets.tobytes()), data])
     try:

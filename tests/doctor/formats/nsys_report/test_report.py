@@ -20,6 +20,7 @@ from tests.support.native_reports import (
     kernel,
     made_of,
     message,
+    nvtx_range,
     report,
     take_apart,
 )
@@ -136,6 +137,14 @@ def test_a_field_added_by_a_newer_version_changes_nothing(tmp_path: Path) -> Non
 def test_a_negative_time_stays_negative(tmp_path: Path) -> None:
     _, rows = read(made_of([kernel(-3_174_183_462, 1)], STRINGS).put_together(tmp_path / "made.nsys-rep"))
     assert rows["CUPTI_ACTIVITY_KIND_KERNEL"][0]["start"] == -3_174_183_462
+
+
+@pytest.mark.parametrize("size", [0, 3, 5_000], ids=["empty", "short", "long"])
+def test_texts_of_any_length_come_whole(size: int, tmp_path: Path) -> None:
+    texts = [bytes([97 + index]) * (size + index) for index in range(5)]
+    events = [nvtx_range(at, text) for at, text in enumerate(texts)]
+    _, rows = read(made_of(events, STRINGS).put_together(tmp_path / "made.nsys-rep"))
+    assert [row["text"] for row in rows["NVTX_EVENTS"]] == [text.decode() for text in texts]
 
 
 def test_a_text_that_is_not_utf8_is_read_with_replacements(tmp_path: Path) -> None:
