@@ -14,9 +14,10 @@ from engine.errors import ConfigError
 
 try:
     from engine.kernels.kv_write import rotate_and_write_kv, write_kv
-    from engine.kernels.paged_decode import MAX_QUERIES, DecodeCounters, paged_decode
+    from engine.kernels.paged_decode import MAX_QUERIES, paged_decode
     from engine.kernels.paged_prefill import paged_prefill
     from engine.kernels.paging import NewTokens, Pages, Scores
+    from engine.kernels.split_merge import DecodeCounters
 except ImportError as error:
     raise ConfigError(f"attention backend triton_paged cannot be used: {error}") from error
 

@@ -19,12 +19,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from engine.attention.meta import AttentionMeta
 from engine.kernels.kv_write import write_kv
-from engine.kernels.paged_decode import DecodeCounters, paged_decode
+from engine.kernels.paged_decode import paged_decode
 from engine.kernels.paged_prefill import paged_prefill
 from engine.kernels.paging import NewTokens, Pages, Scores
 from engine.kernels.rms_norm import add_rms_norm
 from engine.kernels.rotary import rotate
 from engine.kernels.silu_mul import silu_mul, silu_mul_reference
+from engine.kernels.split_merge import DecodeCounters
 from engine.kernels.vector_linear import VectorTile, vector_gate_up, vector_linear
 from tests.benchmarks.gpu_timing import time_calls, write_results
 
