@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.support.trace_builder import ADD, FLASH, GEMM, HEAD_GEMM, Program
+from tests.support.verdicts import Clinic
+
+RULE = "kv-unpaged-contiguous"
+CONCATENATE = (
+    "void at::native::(anonymous namespace)::CatArrayBatchedCopy<at::native::(anonymous namespace)::OpaqueType<2u>>"
+)
+
+
+def decoding(concat_us: list[float]) -> Program:
+    """One decode step a number: four layers on a busy device, each with two concatenations of that length."""
+    program = Program()
+    for kernel_us in concat_us:
+        program.silence(5)
+        program.copy("HtoD pinned", 64)
+        for _ in range(4):
+            for kernel, long_us in ((GEMM, 20.0), (ADD, 10.0)):
+                program.launch(kernel, long_us)
+            for _ in range(2):
+                program.launch(CONCATENATE, kernel_us)
+            for kernel, long_us in ((FLASH, 20.0), (GEMM, 20.0)):
+                program.launch(kernel, long_us)
+        program.launch(HEAD_GEMM, 20)
+        program.copy("DtoH pinned", 64)
+        program.wait()
+    return program
+
+
+def test_fires_on_copies_that_grow_with_the_sequence(clinic: Clinic) -> None:
+    verdicts = clinic.verdicts(decoding([20 + 0.5 * step for step in range(12)]))
+    assert verdicts.first == RULE
+    assert verdicts.evidence(RULE, "rise a step") == pytest.approx(0.5 / 20, rel=0.1)
+    # a layer takes 70 us and two copies of 20 to 25.5; then two of 3, and the launches show
+    assert verdicts.finding(RULE)["gain"]["speedup_expected"] == pytest.approx(115.5 / 76, rel=0.1)
+
+
+def test_is_silent_on_concatenations_that_do_not_grow(clinic: Clinic) -> None:
+    assert RULE not in clinic.verdicts(decoding([22.0 + 0.4 * (step % 3) for step in range(12)])).found
+
+
+def test_is_silent_when_they_are_a_small_part(clinic: Clinic) -> None:
+    assert RULE not in clinic.verdicts(decoding([1.5 + 0.02 * step for step in range(12)])).found
+
+
+def test_is_silent_on_four_steps(clinic: Clinic) -> None:
+    assert RULE not in clinic.verdicts(decoding([20 + 0.5 * step for step in range(4)])).found
