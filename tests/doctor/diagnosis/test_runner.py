@@ -17,7 +17,7 @@ from doctor.diagnosis.outcome import Diagnosis
 from doctor.diagnosis.runner import diagnose_case
 from doctor.errors import CatalogueError, UsageError
 from doctor.rule import About, Act, Cure, CureStep, Finding, Stage, Target
-from tests.support.recorded import SavedCase, saved_case
+from tests.support.recorded import SavedCase, catalogue, saved_case
 from tests.support.rule_files import rule, write_rule
 from tests.support.trace_builder import Program, decode_step
 
@@ -64,7 +64,7 @@ def test_select_runs_those_alone_and_ignore_all_others(case: SavedCase) -> None:
 @pytest.mark.parametrize("table", RECORDED_TABLES)
 def test_no_rule_fails_where_a_table_is_empty(case: SavedCase, table: str) -> None:
     diagnosis = case.diagnosis(change=lambda con: con.execute(f'DELETE FROM "{table}"'))
-    without_evidence = {rule.about.id for rule in load_catalogue() if table in rule.about.reads}
+    without_evidence = {rule.about.id for rule in catalogue() if table in rule.about.reads}
     assert without_evidence <= {entry.rule for entry in diagnosis.not_run}
     assert named(diagnosis)
 
