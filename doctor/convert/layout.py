@@ -130,6 +130,14 @@ TARGET_LAYOUT = (
         "maxThreadsPerBlock maxBlockDimX maxBlockDimY maxBlockDimZ maxGridDimX maxGridDimY maxGridDimZ "
         "computeMajor computeMinor smMajor smMinor",
     ),
+    _table(
+        "TARGET_INFO_CUDA_GPU",
+        "vmId name:text pciBusId:text globalMemoryBandwidth globalMemorySize constantMemorySize l2CacheSize "
+        "numThreadsPerWarp coreClockRate numMemcpyEngines numMultiprocessors maxIPC maxWarpsPerMultiprocessor "
+        "maxBlocksPerMultiprocessor maxRegistersPerBlock maxSharedMemoryPerBlock maxThreadsPerBlock "
+        "maxBlockDimX maxBlockDimY maxBlockDimZ maxGridDimX maxGridDimY maxGridDimZ computeCapabilityMajor "
+        "computeCapabilityMinor deviceId pid maxSharedMemoryPerMultiprocessor maxRegistersPerMultiprocessor",
+    ),
     _table("TARGET_INFO_CUDA_DEVICE", "gpuId cudaId! pid! uuid:text numMultiprocessors", since=(2024, 6, 0)),
     _table(
         "TARGET_INFO_CUDA_CONTEXT_INFO",

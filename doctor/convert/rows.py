@@ -142,6 +142,7 @@ def _from_rows(table: LayoutTable, rows: tuple[Row, ...]) -> pa.RecordBatch:
 def _target_rows(report: NsysReport) -> Iterator[tuple[str, tuple[Row, ...]]]:
     yield "ThreadNames", report.thread_names
     yield "TARGET_INFO_GPU", _gpus(report)
+    yield "TARGET_INFO_CUDA_GPU", report.target.cuda_gpus
     yield "TARGET_INFO_CUDA_DEVICE", report.target.cuda_devices
     yield "TARGET_INFO_CUDA_CONTEXT_INFO", report.target.contexts
     yield "TARGET_INFO_CUDA_STREAM", report.target.streams

@@ -173,7 +173,8 @@ class _SmallTables:
         self.damage: list[str] = []
         self._rows: dict[str, tuple[Row, ...]] = {
             "ThreadNames": report.thread_names,
-            "TARGET_INFO_GPU": report.target.gpus,
+            "TARGET_INFO_GPU": () if report.target.cuda_gpus else report.target.gpus,  # that says more
+            "TARGET_INFO_CUDA_GPU": report.target.cuda_gpus,
             "TARGET_INFO_CUDA_DEVICE": report.target.cuda_devices,
             "TARGET_INFO_CUDA_CONTEXT_INFO": report.target.contexts,
             "TARGET_INFO_CUDA_STREAM": report.target.streams,

@@ -50,6 +50,38 @@ GPU_COLUMNS: tuple[tuple[str, int, bool], ...] = (
 )
 """Column of TARGET_INFO_GPU, field number, whether it is text."""
 
+_CUDA_GPU_COLUMNS = (
+    ("name", 1, True),
+    ("pciBusId", 26, True),
+    ("globalMemoryBandwidth", 2, False),
+    ("globalMemorySize", 3, False),
+    ("constantMemorySize", 4, False),
+    ("l2CacheSize", 5, False),
+    ("numThreadsPerWarp", 6, False),
+    ("coreClockRate", 7, False),
+    ("numMemcpyEngines", 8, False),
+    ("numMultiprocessors", 9, False),
+    ("maxIPC", 10, False),
+    ("maxWarpsPerMultiprocessor", 11, False),
+    ("maxBlocksPerMultiprocessor", 12, False),
+    ("maxRegistersPerBlock", 13, False),
+    ("maxSharedMemoryPerBlock", 14, False),
+    ("maxThreadsPerBlock", 15, False),
+    ("maxBlockDimX", 16, False),
+    ("maxBlockDimY", 17, False),
+    ("maxBlockDimZ", 18, False),
+    ("maxGridDimX", 19, False),
+    ("maxGridDimY", 20, False),
+    ("maxGridDimZ", 21, False),
+    ("computeCapabilityMajor", 22, False),
+    ("computeCapabilityMinor", 23, False),
+    ("deviceId", 24, False),
+    ("pid", 25, False),
+    ("maxSharedMemoryPerMultiprocessor", 27, False),
+    ("maxRegistersPerMultiprocessor", 28, False),
+)
+"""Columns of TARGET_INFO_CUDA_GPU, which told of GPUs until 2020."""
+
 _DEVICE_COLUMNS = (
     ("gpuId", 1, False),
     ("cudaId", 2, False),
@@ -92,6 +124,7 @@ class TargetTables:
     """Rows of the target tables, by NVIDIA's column names."""
 
     gpus: tuple[Row, ...] = ()
+    cuda_gpus: tuple[Row, ...] = ()
     cuda_devices: tuple[Row, ...] = ()
     contexts: tuple[Row, ...] = ()
     streams: tuple[Row, ...] = ()
@@ -114,16 +147,18 @@ def read_target(raw: bytes) -> TargetTables:
     """
     message = Message(raw)
     gpus: list[Row] = []
+    cuda_gpus: list[Row] = []
     devices: list[Row] = []
     for machine in message.messages(1):
         vm_id, parts = machine.integer(1), machine.message(2)
         if parts is None:
             continue
         gpus.extend({"vmId": vm_id, **_row(entry, GPU_COLUMNS)} for entry in parts.messages(7))
+        cuda_gpus.extend({"vmId": vm_id, **_row(entry, _CUDA_GPU_COLUMNS)} for entry in parts.messages(1))
         devices.extend(_row(entry, _DEVICE_COLUMNS) for entry in parts.messages(9))
     contexts = tuple(_row(entry, _CONTEXT_COLUMNS) for entry in message.messages(14))
     streams = tuple(_row(entry, _STREAM_COLUMNS) for entry in message.messages(15))
-    return TargetTables(tuple(gpus), tuple(devices), contexts, streams)
+    return TargetTables(tuple(gpus), tuple(cuda_gpus), tuple(devices), contexts, streams)
 
 
 def _row(message: Message, columns: tuple[tuple[str, int, bool], ...]) -> Row:

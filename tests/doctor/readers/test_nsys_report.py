@@ -10,6 +10,7 @@ from tests.support.native_reports import (
     HEALTHY,
     PID,
     SICK,
+    Value,
     call,
     chunk,
     event,
@@ -107,6 +108,23 @@ def test_a_process_is_named_by_its_executable_and_never_by_its_command_line(tmp_
     assert reading.column("process", "name") == ["python3"]
     for part in reading.parts:
         assert "hunter2" not in str(part.rows.to_pydict() if isinstance(part, TableBatch) else part)
+
+
+def test_a_gpu_is_told_of_as_recorders_until_2020_did_it(tmp_path: Path) -> None:
+    gpu: dict[int, Value] = {
+        1: b"NVIDIA GeForce RTX 3080",
+        2: 760_080_000,
+        3: 10_495_524_864,
+        7: 1_740_000,
+        9: 68,
+        22: 8,
+        23: 6,
+        24: 0,
+    }
+    target = message({1: {1: 1 << 48, 2: {1: gpu, 7: {1: 0, 2: b"NVIDIA GeForce RTX 3080"}}}})
+    path = made_of([kernel(100, 1)], STRINGS, tail=(target,)).put_together(tmp_path / "made.nsys-rep")
+    columns = ["device_id", "name", "sm_count", "clock_hz", "memory_rate_bytes_per_s", "compute_major"]
+    assert rows_of(path, "device", columns) == [(0, "NVIDIA GeForce RTX 3080", 68, 1.74e9, 760_080_000_000.0, 8)]
 
 
 def test_a_damaged_report_is_marked_in_the_facts(tmp_path: Path) -> None:
