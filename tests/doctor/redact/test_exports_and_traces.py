@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from doctor.errors import DamagedEvidenceError, UnknownEvidenceError, UsageError
@@ -162,6 +162,7 @@ documents = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["traceEvents", "args", "env", "name", "x"]), documents, min_size=1))
+@settings(deadline=None)
 def test_any_document_stays_json_of_the_same_structure(document: dict[str, object]) -> None:
     out = io.BytesIO()
     redact_trace(io.BytesIO(json.dumps(document).encode()), out)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from doctor.formats.nsys_report import wire
@@ -34,6 +34,7 @@ def expected(raw: bytes, column: Column) -> int | None:
 
 
 @given(st.lists(whole_numbers, min_size=1, max_size=12))
+@settings(deadline=None)
 def test_columns_equal_the_plain_reader(dicts: list[dict[int, object]]) -> None:
     messages = [message(one) for one in dicts]  # type: ignore[arg-type] # nested dicts of numbers
     payloads = side_by_side(messages)
@@ -46,6 +47,7 @@ def test_columns_equal_the_plain_reader(dicts: list[dict[int, object]]) -> None:
 
 
 @given(st.lists(whole_numbers, min_size=1, max_size=12))
+@settings(deadline=None)
 def test_fast_and_general_path_agree(dicts: list[dict[int, object]]) -> None:
     messages = [message(one) for one in dicts]  # type: ignore[arg-type] # nested dicts of numbers
     payloads = side_by_side(messages)
@@ -57,6 +59,7 @@ def test_fast_and_general_path_agree(dicts: list[dict[int, object]]) -> None:
 
 
 @given(st.lists(whole_numbers, min_size=1, max_size=12))
+@settings(deadline=None)
 def test_every_row_is_shaped_once_or_handed_back(dicts: list[dict[int, object]]) -> None:
     messages = [message(one) for one in dicts]  # type: ignore[arg-type] # nested dicts of numbers
     payloads = side_by_side(messages)
@@ -66,6 +69,7 @@ def test_every_row_is_shaped_once_or_handed_back(dicts: list[dict[int, object]])
 
 
 @given(st.lists(anything, min_size=1, max_size=12))
+@settings(deadline=None)
 def test_arbitrary_bytes_are_marked_bad_exactly_where_the_plain_reader_fails(messages: list[bytes]) -> None:
     payloads = side_by_side(messages)
     level = scan_level(payloads.buffer, payloads.start, payloads.end)
@@ -81,6 +85,7 @@ def test_arbitrary_bytes_are_marked_bad_exactly_where_the_plain_reader_fails(mes
 
 
 @given(st.lists(anything, min_size=1, max_size=12))
+@settings(deadline=None)
 def test_arbitrary_bytes_never_give_a_value_that_the_plain_reader_does_not(messages: list[bytes]) -> None:
     payloads = side_by_side(messages)
     decoded = PayloadColumns(payloads, COLUMNS)
@@ -94,6 +99,7 @@ def test_arbitrary_bytes_never_give_a_value_that_the_plain_reader_does_not(messa
 
 
 @given(st.lists(values, min_size=1, max_size=20))
+@settings(deadline=None)
 def test_numbers_of_any_length_are_read(numbers: list[int]) -> None:
     encoded = [wire.write_varint(value) for value in numbers]
     payloads = side_by_side(encoded)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from doctor.formats.nsys_report import wire
@@ -17,17 +17,20 @@ fields = st.one_of(
 
 
 @given(st.lists(fields, max_size=8))
+@settings(deadline=None)
 def test_fields_come_back_as_they_were_written(written: list[Field]) -> None:
     assert list(wire.read_fields(wire.write_fields(written))) == written
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
+@settings(deadline=None)
 def test_a_negative_number_survives_its_unsigned_encoding(value: int) -> None:
     raw = wire.write_varint(value)
     assert wire.signed(wire.read_varint(raw, 0, len(raw))[0]) == value
 
 
 @given(st.binary(max_size=60))
+@settings(deadline=None)
 def test_any_bytes_are_fields_or_an_error(raw: bytes) -> None:
     try:
         spans = list(wire.read_spans(raw))
