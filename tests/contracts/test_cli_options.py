@@ -24,6 +24,7 @@ OPTIONS = {
         "--window",
         "-o",
     ],
+    "compare": ["--format"],
     "rules": ["--format", "--rules"],
     "explain": ["--rules"],
     "convert": ["--no-progress", "--output", "--strict", "-o"],

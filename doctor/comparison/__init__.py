@@ -1,0 +1,1 @@
+"""What changed between two runs: the proof that a fix worked."""

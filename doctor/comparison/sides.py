@@ -1,0 +1,87 @@
+"""One run of a comparison, from a diagnosis or from the JSON of `python -m engine bench`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from doctor.errors import EvidenceError
+
+if TYPE_CHECKING:
+    from doctor.diagnosis.outcome import Diagnosis
+
+BENCH_SCHEMA = "engine.bench/1"
+_MOST_BENCH_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class Side:
+    """What is known of one run.
+
+    Attributes:
+        kind: `diagnosis` or `bench`; only like is compared with like.
+        figures: numbers by name; None where unknown.
+        findings: summary by rule.
+        kernel_ns: total time by kernel name, the longest kernels only.
+    """
+
+    kind: str
+    figures: Mapping[str, float | None]
+    findings: Mapping[str, str]
+    kernel_ns: Mapping[str, int]
+
+
+def side_of_diagnosis(diagnosis: Diagnosis) -> Side:
+    """The vitals, findings and longest kernels of a diagnosis."""
+    window = diagnosis.window
+    figures: dict[str, float | None] = {}
+    if window is not None:
+        figures["window_seconds"] = window.seconds
+        figures["step_seconds"] = window.seconds / window.steps if window.steps else None
+    return Side(
+        "diagnosis",
+        figures | diagnosis.vitals,
+        {finding.rule: finding.summary for finding in diagnosis.findings},
+        {row.name: row.total_ns for row in diagnosis.display.kernels},
+    )
+
+
+def read_bench(path: Path) -> Side | None:
+    """The figures of an engine's benchmark; None where the file is something else.
+
+    Raises:
+        EvidenceError: it says that it is a benchmark of another version, or its figures are no numbers.
+    """
+    document = _json_object(path)
+    schema = str(document.get("schema", "")) if document is not None else ""
+    if document is None or not schema.startswith("engine.bench/"):
+        return None
+    if schema != BENCH_SCHEMA:
+        raise EvidenceError(f"{path} is {schema}, this doctor reads {BENCH_SCHEMA}")
+    return Side("bench", dict(_numbers(document)), {}, {})
+
+
+def _json_object(path: Path) -> dict[str, Any] | None:
+    try:
+        if not path.is_file() or path.stat().st_size > _MOST_BENCH_BYTES:
+            return None
+        with path.open("rb") as file:
+            if file.read(1) != b"{":
+                return None
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _numbers(document: Mapping[str, Any], prefix: str = "") -> list[tuple[str, float]]:
+    found: list[tuple[str, float]] = []
+    for name, value in document.items():
+        if isinstance(value, dict):
+            found += _numbers(value, f"{prefix}{name}.")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found.append((f"{prefix}{name}", float(value)))
+    return found
