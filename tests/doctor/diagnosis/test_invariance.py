@@ -33,6 +33,7 @@ SHARED_RECORDINGS = (
     "h200/h2d-sick.pt.trace.json.gz",
     "h200/launch-fixed.sqlite.gz",
     "h200x2/scaling-sick.sqlite.gz",
+    "h200x2/straggler-sick.sqlite.gz",
 )
 TIMED_TABLES = ("kernel", "memcpy", "memset", "graph_trace", "api_call", "nvtx_range", "host_op")
 

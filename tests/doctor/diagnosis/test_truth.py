@@ -107,12 +107,14 @@ def test_two_ranks_that_wait_for_each_others_launches_are_bound_by_dispatch() ->
         assert grave(diagnosis) <= DISPATCH
 
 
-def test_waiting_for_a_slow_rank_is_not_called_slow_communication_or_dispatch() -> None:
+def test_a_rank_that_is_late_is_named_and_neither_communication_nor_dispatch_is_blamed() -> None:
     for diagnosis in (
         diagnosis_of(shared_trace("h200x2/straggler-sick.nsys-rep")),
         diagnosis_of(*rank_files("straggler")),
     ):
-        assert grave(diagnosis) <= {"straggler-rank"}
+        assert diagnosis.findings[0].rule == "straggler-rank"
+        assert "rank 1" in diagnosis.findings[0].title
+        assert grave(diagnosis) == {"straggler-rank"}
 
 
 def test_copies_that_fill_the_run_are_what_it_is_bound_by() -> None:
