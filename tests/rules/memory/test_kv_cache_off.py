@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from tests.support.trace_builder import ADD, FLASH, GEMM, HEAD_GEMM, Program
+from tests.support.verdicts import Clinic
+
+RULE = "kv-cache-off"
+SILU = "void at::native::vectorized_elementwise_kernel<4, at::native::silu_kernel<c10::BFloat16>>"
+
+
+def steps(rows: list[int], product_us_per_row: float, product_us: float = 0.0) -> Program:
+    """One step a number of rows: four layers on a busy device, products of a fixed part and one that follows rows."""
+    program = Program()
+    for count in rows:
+        program.silence(5)
+        program.copy("HtoD pinned", 64)
+        for _ in range(4):
+            for kernel in (GEMM, GEMM, GEMM):
+                program.launch(kernel, product_us + product_us_per_row * count)
+            program.launch(FLASH, 20)
+            program.launch(SILU, 10, grid=(8 * count, 1, 1))
+            program.launch(ADD, 10)
+        program.launch(HEAD_GEMM, 20)
+        program.copy("DtoH pinned", 64)
+        program.wait()
+    return program
+
+
+def test_fires_when_every_step_is_a_prefill_of_one_token_more(clinic: Clinic) -> None:
+    verdicts = clinic.verdicts(steps(list(range(512, 524)), 0.2))
+    assert verdicts.first == RULE
+    assert 450 < verdicts.evidence(RULE, "tokens computed again a step") < 560
+    assert 3.0 < verdicts.finding(RULE)["gain"]["speedup_expected"] <= 5.2
+
+
+def test_is_silent_on_decode_behind_a_prefill(clinic: Clinic) -> None:
+    assert RULE not in clinic.verdicts(steps([512] + [8] * 12, 0.2, product_us=20)).found
+
+
+def test_is_silent_on_batches_that_grow_while_products_read_weights(clinic: Clinic) -> None:
+    assert RULE not in clinic.verdicts(steps(list(range(64, 76)), 0.0, product_us=60)).found
+
+
+def test_is_silent_on_prefill_in_chunks_of_one_length(clinic: Clinic) -> None:
+    assert RULE not in clinic.verdicts(steps([512] * 12, 0.2)).found
+
+
+def test_is_silent_on_four_steps(clinic: Clinic) -> None:
+    assert RULE not in clinic.verdicts(steps([512, 513, 514, 515], 0.2)).found
