@@ -118,12 +118,14 @@ def _fixes(finding: RankedFinding, *, has_reasons: bool) -> RenderableType:
 
 def _evidence(diagnosis: Diagnosis, finding: RankedFinding) -> RenderableType:
     table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(ratio=3, overflow="fold")
-    table.add_column(ratio=3, overflow="fold")
-    table.add_column(ratio=4, overflow="fold", style=_FAINT)
+    table.add_column(overflow="fold")
+    table.add_column(overflow="fold")
     for evidence in finding.evidence:
         value = Text(wording.evidence_value(evidence), style="bold")
-        table.add_row(Text(wording.clean(evidence.name)), value, Text(wording.place(evidence.where, diagnosis.window)))
+        place = wording.place(evidence.where, diagnosis.window)
+        if place:
+            value.append(f"  {place}", style=f"not bold {_FAINT}")
+        table.add_row(Text(wording.clean(evidence.name)), value)
     return table
 
 

@@ -37,6 +37,7 @@ KERNEL_COLUMNS = ("share", "count", "median", "family", "kernel")
 _LEAST_SHARE_WORDED = 0.001
 _PLAIN_WORD = re.compile(r"[a-z]+[\s,;:.']")
 _MOST_OF_A_NAME = 40
+_LEAST_COUNTED_WHOLE = 100
 _NS_PER_UNIT = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9, "seconds": 1e9}
 
 
@@ -84,7 +85,8 @@ def _amount(value: float, unit: str) -> str:
         return format_rate(value)
     if unit == "x":
         return format_speedup(value)
-    return f"{format_count(value)} {unit}".strip()
+    whole = round(value) if abs(value) >= _LEAST_COUNTED_WHOLE else value
+    return f"{format_count(whole)} {unit}".strip()
 
 
 def place(where: Where | None, window: Window | None) -> str:

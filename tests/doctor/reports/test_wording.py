@@ -21,6 +21,7 @@ from doctor.rule import Evidence, Where
         (27.7e9, "bytes/s", "27.7 GB/s"),
         (1180.0, "launches", "1,180 launches"),
         (1.5, "per step", "1.5 per step"),
+        (29_954.6, "kernels a second", "29,955 kernels a second"),
         (4.1, "x", "4.1x"),
         ("fp32", "", "fp32"),
         ("fp32", "precision", "fp32 precision"),
