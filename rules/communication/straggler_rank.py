@@ -111,17 +111,7 @@ def judge(row: LatestRank) -> Verdict:
         summary=f"rank {row.rank} comes last in {row.last_count} of {row.meeting_count} collectives, {late_share:.0%} of the window behind"
         f" the others; {why}",
         evidence=(
-            Evidence(
-                "late by",
-                late_share,
-                "share of window",
-                Where(
-                    start_ns=row.latest_start_ns - row.latest_late_ns,
-                    end_ns=row.latest_start_ns,
-                    device_id=row.device_id,
-                    pid=row.pid,
-                ),
-            ),
+            Evidence("late by", late_share, "share of window", _latest(row)),
             Evidence("comes last in", last_share, "share of collectives"),
             Evidence(
                 "longest time that another rank waits in collectives",
@@ -137,6 +127,12 @@ def judge(row: LatestRank) -> Verdict:
         cleared=f"rank {row.rank} comes last, but the others have work meanwhile",
         label=f"rank {row.rank} (device {row.device_id})",
     )
+
+
+def _latest(row: LatestRank) -> Where:
+    """The time for which the others wait for it longest."""
+    start_ns = row.latest_start_ns - row.latest_late_ns
+    return Where(start_ns=start_ns, end_ns=row.latest_start_ns, device_id=row.device_id, pid=row.pid)
 
 
 FIXES = (

@@ -16,7 +16,7 @@ met AS (
     WINDOW meeting AS (PARTITION BY name_id, from_last)
 )
 SELECT name_id, from_last, device_op_id, source_id, pid, device_id, start_ns, end_ns, last_start_ns - start_ns AS waiting_ns,
-    greatest(end_ns - last_start_ns, 0) AS transfer_ns, place_from_last_to_come = 1 AS came_last,
+    greatest(end_ns - last_start_ns, 0) AS transfer_ns, place_from_last_to_come = 1 AS is_last_to_come,
     -- how much later than the one before it the last rank came: what the others could have saved
     CASE WHEN place_from_last_to_come = 1 THEN coalesce(behind_next_ns, 0) ELSE 0 END AS late_ns
 FROM met
@@ -26,7 +26,7 @@ ORDER BY start_ns;
 -- meeting_rank: each rank's part in the meetings, and its own computing
 CREATE TABLE meeting_rank AS
 WITH attended AS (
-    SELECT source_id, pid, device_id, count(*) AS meeting_count, count(*) FILTER (came_last) AS last_count, sum(late_ns)::BIGINT AS late_ns,
+    SELECT source_id, pid, device_id, count(*) AS meeting_count, count(*) FILTER (is_last_to_come) AS last_count, sum(late_ns)::BIGINT AS late_ns,
         sum(waiting_ns)::BIGINT AS waiting_ns, sum(transfer_ns)::BIGINT AS transfer_ns, arg_max(start_ns, late_ns) AS latest_start_ns,
         max(late_ns) AS latest_late_ns
     FROM meeting_member GROUP BY source_id, pid, device_id
