@@ -48,10 +48,15 @@ fresh AS (
         ORDER BY start_ns, end_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), start_ns)) AS fresh_ns
     FROM overhead
 ),
+graph_launched AS (
+    -- Kineto does not always number the nodes of a graph: what a graph launch launched is one
+    SELECT device_op_id FROM launch JOIN host_call USING (host_call_id) WHERE call_class = 'graph'
+),
 launched AS (
-    SELECT count(*) FILTER (kind = 'kernel' AND graph_node_id IS NULL AND end_ns - start_ns < $short_ns) AS short_count,
-        count(*) FILTER (graph_node_id IS NOT NULL) AS node_count
-    FROM device_op, steady_window WHERE start_ns >= from_ns AND start_ns < until_ns
+    SELECT count(*) FILTER (kind = 'kernel' AND graph_launched.device_op_id IS NULL AND end_ns - start_ns < $short_ns) AS short_count,
+        count(*) FILTER (graph_launched.device_op_id IS NOT NULL) AS node_count
+    FROM device_op LEFT JOIN graph_launched USING (device_op_id), steady_window
+    WHERE start_ns >= from_ns AND start_ns < until_ns
 ),
 frame AS (
     SELECT count(*) AS frame_count
