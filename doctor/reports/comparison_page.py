@@ -2,29 +2,56 @@
 
 from __future__ import annotations
 
+import re
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from doctor.comparison.changes import Comparison, FigureChange, KernelChange
+from doctor.reports import wording
 from doctor.reports.presentation import Presentation
 from doctor.reports.text_console import as_text
-from doctor.units import format_ns
+from doctor.units import format_bytes, format_count, format_ns, format_share, format_speedup
 
 _WIDEST = 120
-_LONGEST_NAME = 70
+_TIME_WIDTH = 7
 _UNKNOWN = "-"
+_IS_TIME = re.compile(r"^seconds$|_seconds$|(?<!_per)_s(\.|$)")
+_UNIT = re.compile(r"_seconds$|_us$|_bytes$|(?<!_per)_s(?=\.|$)")
+_SHARES = {"gpu_busy", "exposed_communication", "exposed_copy"}
 
 
 def comparison_page(comparison: Comparison, presentation: Presentation) -> str:
     """The comparison as text that ends in a line break."""
-    parts: list[RenderableType] = [_figures(comparison.figures), Text()]
+    verdict = _verdict(comparison)
+    parts: list[RenderableType] = [] if verdict is None else [verdict, Text()]
+    parts += [_figures(comparison.figures), Text()]
     for title, rules in (("Gone", comparison.gone), ("New", comparison.new), ("Still there", comparison.stayed)):
         if rules:
             parts.append(Text(f"{title}: {', '.join(rules)}"))
     if comparison.kernels:
         parts += [Text(), _kernels(comparison.kernels)]
     return as_text(Group(*parts), min(presentation.width, _WIDEST), is_coloured=presentation.is_coloured)
+
+
+def _verdict(comparison: Comparison) -> Text | None:
+    """The change of the time of a step, else of the window, in one sentence; None where both are unknown."""
+    figures = {change.name: change for change in comparison.figures}
+    for name, subject in (
+        ("step_seconds", "A step"),
+        ("window_seconds", "The recording"),
+        ("seconds", "The benchmark"),
+    ):
+        change = figures.get(name)
+        if change is not None and change.before and change.after:
+            before, after = _worded(name, change.before), _worded(name, change.after)
+            factor = change.before / change.after
+            pace = f"{format_speedup(max(factor, 1 / factor))} {'faster' if factor >= 1 else 'slower'}"
+            return Text.assemble(
+                f"{subject} took {before} and now takes {after}: ", (pace, "bold green" if factor >= 1 else "bold red")
+            )
+    return None
 
 
 def _figures(figures: tuple[FigureChange, ...]) -> Table:
@@ -35,24 +62,40 @@ def _figures(figures: tuple[FigureChange, ...]) -> Table:
     table.add_row("figure", "before", "after", "after/before", style="bold")
     for change in figures:
         ratio = _UNKNOWN if change.ratio is None else f"{change.ratio:.2f}"
-        table.add_row(change.name, _number(change.before), _number(change.after), ratio)
+        table.add_row(
+            _label(change.name), _worded(change.name, change.before), _worded(change.name, change.after), ratio
+        )
     return table
 
 
 def _kernels(kernels: tuple[KernelChange, ...]) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
+    table = Table.grid(padding=(0, 2, 0, 0), expand=True)
     for _ in range(2):
-        table.add_column(justify="right")
-    table.add_column(no_wrap=True, overflow="ellipsis")
+        table.add_column(justify="right", min_width=_TIME_WIDTH)
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
     table.add_row("before", "after", "kernel", style="bold")
     for change in kernels:
-        name = "".join(letter if letter.isprintable() else " " for letter in change.name)[:_LONGEST_NAME]
-        table.add_row(_time(change.before_ns), _time(change.after_ns), name)
+        table.add_row(_time(change.before_ns), _time(change.after_ns), wording.clean(change.name))
     return table
 
 
-def _number(value: float | None) -> str:
-    return _UNKNOWN if value is None else f"{value:.4g}"
+def _label(name: str) -> str:
+    """The figure's name without the unit, which its values carry."""
+    return _UNIT.sub("", name).replace("_", " ").replace(".", " ")
+
+
+def _worded(name: str, value: float | None) -> str:
+    if value is None:
+        return _UNKNOWN
+    if name in _SHARES:
+        return format_share(value)
+    if _IS_TIME.search(name):
+        return format_ns(value * 1e9)
+    if name.endswith("_us"):
+        return format_ns(value * 1e3)
+    if name.endswith("_bytes"):
+        return format_bytes(value)
+    return format_count(round(value, 1))
 
 
 def _time(nanoseconds: int) -> str:

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from doctor.comparison.changes import Comparison, FigureChange, KernelChange
+from doctor.reports.comparison_page import comparison_page
+from doctor.reports.presentation import Presentation
+
+CURED = Comparison(
+    figures=(
+        FigureChange("window_seconds", 0.313, 0.0226, 0.072),
+        FigureChange("step_seconds", 0.0391, 0.00283, 0.072),
+        FigureChange("gpu_busy", 0.068, 0.905, 13.3),
+        FigureChange("kernel_median_us", 1.44, None, None),
+        FigureChange("output_tokens_per_s", 100.5, 201.0, 2.0),
+        FigureChange("ttft_s.p50", 0.1, 0.05, 0.5),
+    ),
+    gone=("host-dispatch-bound", "cudagraph-off"),
+    new=("trace-blind",),
+    stayed=(),
+    kernels=(KernelChange(f"gemm_{'x' * 200}\x1b[31m", 3_700_000, 0),),
+)
+
+
+def lines() -> list[str]:
+    return [" ".join(line.split()) for line in comparison_page(CURED, Presentation(80)).splitlines()]
+
+
+def test_the_first_line_says_how_much_faster_a_step_is() -> None:
+    assert lines()[0] == "A step took 39.1 ms and now takes 2.83 ms: 14x faster"
+
+
+def test_figures_stand_side_by_side_with_their_units() -> None:
+    assert "gpu busy 6.8 % 90.5 % 13.30" in lines()
+    assert "kernel median 1.44 us - -" in lines()
+    assert "output tokens per s 100.5 201 2.00" in lines()
+    assert "ttft p50 100 ms 50.0 ms 0.50" in lines()
+
+
+def test_findings_gone_and_new_are_named() -> None:
+    assert "Gone: host-dispatch-bound, cudagraph-off" in lines()
+    assert "New: trace-blind" in lines()
+    assert not any(line.startswith("Still there") for line in lines())
+
+
+def test_a_kernel_keeps_its_times_whole_and_its_name_within_the_screen() -> None:
+    page = comparison_page(CURED, Presentation(80))
+    assert max(map(len, page.splitlines())) <= 80
+    assert any(line.startswith("3.70 ms - gemm_xxx") for line in lines())
+    assert "\x1b" not in page
