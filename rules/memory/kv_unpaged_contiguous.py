@@ -4,13 +4,15 @@ What happens: a cache kept as one tensor a layer has no room for the next token.
 all old keys and values and writes them again, twice their bytes for one token's worth, and the copy grows with the
 sequence. While it runs, two copies are in memory.
 
-How it is detected: concatenation kernels take at least 5 % of the device's time in usual steps, and their time rises from
-step to step: over at least five steps it goes with the step's place (correlation 0.8 or more) and by at least 0.1 % a
-step. The win is the run replayed with 3 us for each, what writing one token into a paged cache takes.
+How it is detected: concatenation kernels take at least 5 % of the device's time in usual steps, and one of two signs says that
+old tokens are in them. Either their time rises from step to step: over at least five steps it goes with the step's place
+(correlation 0.8 or more) and by at least 0.1 % a step. Or one of them takes at least three times as long as an activation
+or a norm of the same steps, which run over all new rows: what it moves more must be old. The win is the run replayed with
+3 us for each, what writing one token into a paged cache takes.
 
-When it is not this: rotary embeddings and fused inputs are concatenated too, but their time does not rise. Reserved and
-unused memory of contiguous caches shows in logs and memory snapshots, not here. New shapes in every step may also be
-planned anew: `lazy-module-load`.
+When it is not this: rotary embeddings and fused inputs are concatenated too, but they hold the new rows only, and their time
+does not rise. Reserved and unused memory of contiguous caches shows in logs and memory snapshots, not here. New shapes in
+every step may also be planned anew: `lazy-module-load`.
 """
 
 from typing import NamedTuple
@@ -44,30 +46,56 @@ THRESHOLDS = {
         0.05, "share of the device's time in usual steps", source="rule of thumb: below this other work leads"
     ),
     "min_steps": Threshold(5, "steps", source="fewer make no trend"),
+    "least_of_median": Threshold(
+        0.5, "x the median step's concatenations", source="a recording seldom doubles a sequence"
+    ),
+    "most_of_median": Threshold(2, "x the median step's concatenations", source="a prefill copies a whole prompt"),
     "min_correlation": Threshold(
         0.8, "correlation with the step's place", source="rule of thumb: noise stays under a half"
     ),
     "min_growth": Threshold(0.001, "of the first step's time, a step", source="one token in a thousand"),
+    "min_outsize": Threshold(
+        3,
+        "x an activation or norm of the step",
+        source="own H200 recordings: 34 us against 2 us; a rotary embedding stays under 1",
+    ),
+    "min_outsize_ns": Threshold(10_000, "ns", source="a shorter one says nothing about what it moves"),
+    "min_outsize_steps": Threshold(3, "steps", source="a cause seen once or twice is not what the run is made of"),
     "paged_ns": Threshold(
         3_000, "ns", source="own H200 recordings: writing one token into cache blocks takes 2 to 3 us"
     ),
 }
 
-SQL = """
-WITH concatenated AS (
-    SELECT step_id, usual_step.pid, device_ns, step_work.op_count, usual_step.start_ns, usual_step.end_ns,
-        row_number() OVER (PARTITION BY usual_step.source_id, usual_step.pid ORDER BY usual_step.start_ns) AS place
-    FROM step_work JOIN usual_step USING (step_id)
-    WHERE family = 'concat'
-),
+# A prefill of as many operations as a decode step copies the prompt's keys and values once: not a growing copy.
+GROWING = """
+    SELECT step_id, device_ns, op_count, start_ns, end_ns, row_number() OVER (PARTITION BY source_id, pid ORDER BY start_ns) AS place
+    FROM (
+        SELECT step_id, usual_step.source_id, usual_step.pid, device_ns, step_work.op_count, usual_step.start_ns, usual_step.end_ns,
+            median(device_ns) OVER (PARTITION BY usual_step.source_id, usual_step.pid) AS usual_ns
+        FROM step_work JOIN usual_step USING (step_id)
+        WHERE family = 'concat'
+    )
+    WHERE device_ns BETWEEN $least_of_median * usual_ns AND $most_of_median * usual_ns
+"""
+
+SQL = f"""
+WITH growing AS ({GROWING}),
 spent AS (
-    SELECT sum(device_ns)::BIGINT AS device_ns FROM step_work JOIN usual_step USING (step_id)
+    SELECT sum(device_ns)::BIGINT AS device_ns FROM step_work WHERE step_id IN (SELECT step_id FROM growing)
+),
+kernel_length AS (
+    SELECT family, median(op.end_ns - op.start_ns) AS dur_ns
+    FROM device_op AS op JOIN launch USING (device_op_id) JOIN thread_call USING (host_call_id)
+    WHERE family IN ('concat', 'activation', 'norm') AND step_id IN (SELECT step_id FROM growing)
+    GROUP BY family
 )
-SELECT count(*) AS step_count, coalesce(sum(concatenated.device_ns), 0)::BIGINT AS concat_ns, any_value(spent.device_ns) AS device_ns,
-    median(op_count) AS per_step, corr(concatenated.device_ns, place) AS correlation,
-    regr_slope(concatenated.device_ns, place) AS slope_ns, regr_intercept(concatenated.device_ns, place) AS first_ns,
-    max(concatenated.start_ns) AS last_start_ns, max(concatenated.end_ns) AS last_end_ns
-FROM concatenated, spent
+SELECT count(*) AS step_count, coalesce(sum(growing.device_ns), 0)::BIGINT AS concat_ns, any_value(spent.device_ns) AS device_ns,
+    median(op_count) AS per_step, corr(growing.device_ns, place) AS correlation,
+    regr_slope(growing.device_ns, place) AS slope_ns, regr_intercept(growing.device_ns, place) AS first_ns,
+    (SELECT dur_ns FROM kernel_length WHERE family = 'concat') AS concat_median_ns,
+    (SELECT max(dur_ns) FROM kernel_length WHERE family <> 'concat') AS row_median_ns,
+    max(growing.start_ns) AS last_start_ns, max(growing.end_ns) AS last_end_ns
+FROM growing, spent
 """
 
 CURE = Cure(
@@ -75,8 +103,9 @@ CURE = Cure(
         CureStep(
             Target.DEVICE_OP,
             Act.SET_DURATION_NS,
-            """SELECT device_op_id FROM device_op, steady_window
-            WHERE family = 'concat' AND start_ns >= from_ns AND start_ns < until_ns""",
+            f"""SELECT device_op_id FROM device_op JOIN launch USING (device_op_id) JOIN thread_call USING (host_call_id)
+            WHERE family = 'concat' AND step_id IN (SELECT step_id FROM ({GROWING}))""",
+            values={name: THRESHOLDS[name].value for name in ("least_of_median", "most_of_median")},
             value=THRESHOLDS["paged_ns"].value,
         ),
     ),
@@ -95,23 +124,42 @@ class Concatenations(NamedTuple):
     correlation: float | None
     slope_ns: float | None
     first_ns: float | None
+    concat_median_ns: float | None
+    row_median_ns: float | None
     last_start_ns: int | None
     last_end_ns: int | None
 
 
+def rise_of(row: Concatenations) -> float:
+    """By what share of the first step's time concatenation rises a step; 0 where it does not rise steadily."""
+    if row.step_count < THRESHOLDS["min_steps"].value or row.correlation is None or row.slope_ns is None:
+        return 0.0
+    rise = row.slope_ns / max(row.first_ns or 0, 1.0)
+    is_steady = row.correlation >= THRESHOLDS["min_correlation"].value
+    return rise if is_steady and rise >= THRESHOLDS["min_growth"].value else 0.0
+
+
+def outsize_of(row: Concatenations) -> float:
+    """How many times as long as the new rows' own kernels a concatenation takes; 0 where that says nothing."""
+    if row.step_count < THRESHOLDS["min_outsize_steps"].value or row.concat_median_ns is None or not row.row_median_ns:
+        return 0.0
+    outsize = row.concat_median_ns / row.row_median_ns
+    is_long = row.concat_median_ns >= THRESHOLDS["min_outsize_ns"].value
+    return outsize if is_long and outsize >= THRESHOLDS["min_outsize"].value else 0.0
+
+
 def judge(row: Concatenations) -> Verdict:
-    """A visible share that rises step by step."""
-    if row.step_count < THRESHOLDS["min_steps"].value or not row.device_ns or row.correlation is None:
+    """A visible share, and a sign that old tokens are copied."""
+    if not row.step_count or not row.device_ns:
         return None
-    share = row.concat_ns / row.device_ns
-    growth = (row.slope_ns or 0) / max(row.first_ns or 0, 1.0)
-    if share < THRESHOLDS["min_share"].value or row.correlation < THRESHOLDS["min_correlation"].value:
+    share, rise, outsize = row.concat_ns / row.device_ns, rise_of(row), outsize_of(row)
+    if share < THRESHOLDS["min_share"].value or not (rise or outsize):
         return None
-    if growth < THRESHOLDS["min_growth"].value:
-        return None
+    signs = [f"rise by {rise:.1%} a step"] if rise else []
+    signs += [f"take {outsize:.0f} times as long as what runs over the new rows"] if outsize else []
     return Finding(
-        summary=f"{row.per_step or 0:.0f} concatenations a step take {share:.0%} of the device's time and rise by {growth:.1%} a step:"
-        f" the whole cache is copied for one token",
+        summary=f"{row.per_step or 0:.0f} concatenations a step take {share:.0%} of the device's time and {' and '.join(signs)}:"
+        " the whole cache is copied for one token",
         evidence=(
             Evidence(
                 "concatenations",
@@ -119,8 +167,8 @@ def judge(row: Concatenations) -> Verdict:
                 "share of device time",
                 Where(start_ns=row.last_start_ns, end_ns=row.last_end_ns),
             ),
-            Evidence("rise a step", growth, "share of the first step's"),
-            Evidence("correlation with the step's place", row.correlation, "0 to 1"),
+            Evidence("rise a step", rise, "share of the first step's"),
+            Evidence("one of them against the new rows' kernels", outsize, "x"),
             Evidence("concatenations per step", row.per_step or 0.0, "kernels"),
         ),
         cure=CURE,

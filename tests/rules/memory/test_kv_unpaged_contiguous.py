@@ -6,12 +6,13 @@ from tests.support.trace_builder import ADD, FLASH, GEMM, HEAD_GEMM, Program
 from tests.support.verdicts import Clinic
 
 RULE = "kv-unpaged-contiguous"
+SILU = "void at::native::vectorized_elementwise_kernel<4, at::native::silu_kernel<c10::BFloat16>>"
 CONCATENATE = (
     "void at::native::(anonymous namespace)::CatArrayBatchedCopy<at::native::(anonymous namespace)::OpaqueType<2u>>"
 )
 
 
-def decoding(concat_us: list[float]) -> Program:
+def decoding(concat_us: list[float], silu_us: float = 25.0) -> Program:
     """One decode step a number: four layers on a busy device, each with two concatenations of that length."""
     program = Program()
     for kernel_us in concat_us:
@@ -22,7 +23,7 @@ def decoding(concat_us: list[float]) -> Program:
                 program.launch(kernel, long_us)
             for _ in range(2):
                 program.launch(CONCATENATE, kernel_us)
-            for kernel, long_us in ((FLASH, 20.0), (GEMM, 20.0)):
+            for kernel, long_us in ((FLASH, 20.0), (GEMM, 20.0), (SILU, silu_us)):
                 program.launch(kernel, long_us)
         program.launch(HEAD_GEMM, 20)
         program.copy("DtoH pinned", 64)
@@ -34,8 +35,14 @@ def test_fires_on_copies_that_grow_with_the_sequence(clinic: Clinic) -> None:
     verdicts = clinic.verdicts(decoding([20 + 0.5 * step for step in range(12)]))
     assert verdicts.first == RULE
     assert verdicts.evidence(RULE, "rise a step") == pytest.approx(0.5 / 20, rel=0.1)
-    # a layer takes 70 us and two copies of 20 to 25.5; then two of 3, and the launches show
-    assert verdicts.finding(RULE)["gain"]["speedup_expected"] == pytest.approx(115.5 / 76, rel=0.1)
+    # a layer takes 95 us and two copies of 20 to 25.5; then two of 3
+    assert verdicts.finding(RULE)["gain"]["speedup_expected"] == pytest.approx(140.5 / 101, rel=0.1)
+
+
+def test_fires_on_copies_that_move_more_than_the_new_rows(clinic: Clinic) -> None:
+    verdicts = clinic.verdicts(decoding([30.0 + 0.2 * (step % 3) for step in range(4)], silu_us=3.0))
+    assert verdicts.evidence(RULE, "one of them against the new rows' kernels") == pytest.approx(10, rel=0.05)
+    assert verdicts.evidence(RULE, "rise a step") == 0
 
 
 def test_is_silent_on_concatenations_that_do_not_grow(clinic: Clinic) -> None:
