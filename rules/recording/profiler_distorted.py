@@ -34,40 +34,47 @@ THRESHOLDS = {
     "min_short_ops_per_s": Threshold(
         20_000, "short operations a second", source="own H200 recordings: 7 us a kernel, 14 % of the time at this rate"
     ),
+    "min_count": Threshold(1_000, "frames, nodes or kernels", source="fewer cost less than a millisecond or two"),
     "short_ns": Threshold(10_000, "ns", source="kernels shorter than this do not hide what their launch costs"),
 }
 
 SQL = """
 WITH overhead AS (
+    -- loading and compiling code and a full launch queue are in these rows too, but the program's own
     SELECT pid, tid, greatest(start_ns + shift_ns, from_ns) AS start_ns, least(end_ns + shift_ns, until_ns) AS end_ns
-    FROM profiler_overhead JOIN timeline_source USING (source_id), steady_window
+    FROM profiler_overhead JOIN timeline_source USING (source_id) LEFT JOIN text ON text_id = name_id, steady_window
     WHERE end_ns + shift_ns > from_ns AND start_ns + shift_ns < until_ns
+        AND NOT regexp_matches(lower(coalesce(text, '')), 'loading|compiler|command buffer full')
+        AND (source_id, tid) IN (SELECT source_id, tid FROM launching_thread)
 ),
 fresh AS (
-    SELECT start_ns, end_ns, end_ns - greatest(start_ns, coalesce(max(end_ns) OVER (
-        ORDER BY start_ns, end_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), start_ns)) AS fresh_ns
+    SELECT pid, tid, end_ns - greatest(start_ns, coalesce(max(end_ns) OVER (
+        PARTITION BY pid, tid ORDER BY start_ns, end_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), start_ns)) AS fresh_ns
     FROM overhead
 ),
-graph_launched AS (
-    -- Kineto does not always number the nodes of a graph: what a graph launch launched is one
-    SELECT device_op_id FROM launch JOIN host_call USING (host_call_id) WHERE call_class = 'graph'
+on_thread AS (
+    SELECT sum(greatest(fresh_ns, 0))::BIGINT AS overhead_ns FROM fresh GROUP BY pid, tid
 ),
-launched AS (
-    SELECT count(*) FILTER (kind = 'kernel' AND graph_launched.device_op_id IS NULL AND end_ns - start_ns < $short_ns) AS short_count,
-        count(*) FILTER (graph_launched.device_op_id IS NOT NULL) AS node_count
-    FROM device_op LEFT JOIN graph_launched USING (device_op_id), steady_window
-    WHERE start_ns >= from_ns AND start_ns < until_ns
+work AS (
+    SELECT count(*) FILTER (kind = 'kernel' AND end_ns - start_ns < $short_ns) AS short_count,
+        count(*) FILTER (graph_node_id IS NOT NULL) AS node_count
+    FROM device_op, steady_window WHERE start_ns >= from_ns AND start_ns < until_ns
+),
+called AS (
+    SELECT count(*) AS launch_count FROM thread_call WHERE call_class = 'launch' AND is_launching
 ),
 frame AS (
     SELECT count(*) AS frame_count
     FROM host_op JOIN timeline_source USING (source_id), steady_window
     WHERE op_kind = 'python_function' AND start_ns + shift_ns >= from_ns AND start_ns + shift_ns < until_ns
 )
-SELECT (SELECT coalesce(sum(greatest(fresh_ns, 0)), 0)::BIGINT FROM fresh) AS overhead_ns, short_count, node_count, frame_count,
+SELECT coalesce((SELECT max(overhead_ns) FROM on_thread), 0)::BIGINT AS overhead_ns,
+    -- kernels of a graph are short too, but one call launches them
+    least(short_count, launch_count) AS short_count, node_count, frame_count,
     -- a Kineto trace always holds graph nodes: nothing that could be set
     (SELECT bool_or(graph_trace_level = 'node' AND kind <> 'kineto') FROM source JOIN timeline_source USING (source_id)) AS is_node_level,
     (SELECT until_ns - from_ns FROM steady_window) AS window_ns
-FROM launched, frame
+FROM work, called, frame
 """
 
 
@@ -86,7 +93,8 @@ def judge(row: RecorderWork) -> Verdict:
     """Any of the four signs."""
     seconds = row.window_ns / 1e9
     overhead = row.overhead_ns / row.window_ns
-    frames, shorts, nodes = (count / seconds for count in (row.frame_count, row.short_count, row.node_count))
+    counts = (row.frame_count, row.short_count, row.node_count)
+    frames, shorts, nodes = (count / seconds if count >= THRESHOLDS["min_count"].value else 0.0 for count in counts)
     signs: list[tuple[str, Evidence]] = []
     if overhead >= THRESHOLDS["min_overhead_share"].value:
         signs.append(

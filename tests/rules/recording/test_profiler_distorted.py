@@ -28,7 +28,10 @@ def test_counts_python_frames(clinic: Clinic) -> None:
 
 
 def test_counts_short_kernels_that_are_launched_one_by_one(clinic: Clinic) -> None:
-    verdicts = clinic.verdicts(decoding(0, kernel_us=3.0))
+    program = Program()
+    for _ in range(20):
+        decode_step(program)
+    verdicts = clinic.verdicts(program)
     assert 20_000 < verdicts.evidence(RULE, "short kernels") < 1e6 / 16
     assert verdicts.first != RULE
 
