@@ -23,6 +23,7 @@ from doctor.rule import (
     Finding,
     Fix,
     Rule,
+    Severity,
     Stage,
     Target,
     Threshold,
@@ -40,6 +41,7 @@ ABOUT = About(
 
 THRESHOLDS = {
     "min_share": Threshold(0.15, "share of the window", source="vllm PR#44677: 22 % exposed, a quarter of it won"),
+    "min_collectives": Threshold(8, "collectives", source="fewer say nothing about a habit"),
     "reachable": Threshold(
         0.6, "of the transfer that is left", source="public cases win 25 to 50 % of the exposed time"
     ),
@@ -85,7 +87,7 @@ class Exposed(NamedTuple):
 
 def judge(row: Exposed) -> Verdict:
     """Exposed transfer, less what is waiting."""
-    if not row.collective_count or row.exposed_share is None:
+    if row.collective_count < THRESHOLDS["min_collectives"].value or row.exposed_share is None:
         return None
     knows_waiting = row.member_count > 0.5 * row.collective_count
     waiting_share = row.waiting_ns / max(row.waiting_ns + row.transfer_ns, 1) if knows_waiting else 0.0
@@ -116,6 +118,8 @@ def judge(row: Exposed) -> Verdict:
         ),
         confidence=0.8 if knows_waiting else 0.55,
         cleared=f"{row.exposed_share:.0%} of the window is exposed communication, but other things hold the run up",
+        # seen from one rank, another rank's lateness looks the same
+        max_severity=Severity.CRITICAL if knows_waiting else Severity.MEDIUM,
     )
 
 
