@@ -58,6 +58,9 @@ def build_core(config: EngineConfig) -> EngineCore:
         ConfigError: options do not fit the model or the machine.
         CheckpointError: the checkpoint cannot be used.
     """
+    # An engine that was dropped may be held by a cycle: its memory has to be free before the next one looks for some.
+    gc.unfreeze()
+    gc.collect()
     core = _Assembly(config).core()
     # What was built stays: a step makes many small objects, and no search for garbage has to look at the rest again.
     gc.collect()

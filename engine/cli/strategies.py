@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -74,11 +73,7 @@ def _measure(config: EngineConfig, workload: WorkloadChoice) -> Measurement:
     from engine.llm import LLM  # noqa: PLC0415
 
     llm = LLM.from_config(config)
-    measurement = measure(llm, workload.requests(llm.core.vocabulary.size))
-    del llm
-    # Parts of an engine know each other: its memory comes free only when the cycle is found.
-    gc.collect()
-    return measurement
+    return measure(llm, workload.requests(llm.core.vocabulary.size))
 
 
 def _cells(row: Measurement) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -158,3 +159,14 @@ def test_a_draft_with_another_vocabulary_is_refused(folder: Path, tmp_path: Path
     draft = save_model(make_model("llama", vocab_size=200), tmp_path)
     with pytest.raises(ConfigError, match="same vocabulary; they have 200 and 300"):
         LLM(str(folder), device="cpu", speculate=f"draft:{draft}")
+
+
+@pytest.mark.parametrize("options", [{}, {"weight_offload": 0.5}, {"speculate": "ngram"}, {"kv": "concat"}])
+def test_a_dropped_engine_is_gone_before_the_next_one_is_built(folder: Path, options: dict[str, Any]) -> None:
+    settings: dict[str, Any] = {"device": "cpu", "dtype": "float32", "max_model_len": 128}
+    first = LLM(str(folder), **settings, **options)
+    first.generate([PROMPT], SamplingParams(max_new_tokens=3))
+    remembered = weakref.ref(first.core.loop)
+    del first
+    LLM(str(folder), **settings)
+    assert remembered() is None
