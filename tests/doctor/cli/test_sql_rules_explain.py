@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from doctor.cli.main import main
-from tests.support.samples import sample
+from tests.support.samples import sample, trace_of
 
 SICK = "launch-bound-decode-nsys-report"
 
@@ -14,7 +14,7 @@ SICK = "launch-bound-decode-nsys-report"
 @pytest.fixture(scope="module")
 def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
     saved = tmp_path_factory.mktemp("case") / "case.duckdb"
-    assert main(["diagnose", str(sample(SICK)), "--save", str(saved), "--format", "json"]) == 0
+    assert main(["diagnose", str(trace_of(sample(SICK))), "--save", str(saved), "--format", "json"]) == 0
     return saved
 
 
