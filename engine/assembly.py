@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import time
 from pathlib import Path
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
 
 Kv = PagedKv | ConcatKv
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+# At the end of the process the last search for garbage has to see everything, or libraries report leaks.
+atexit.register(gc.unfreeze)
 
 
 def build_core(config: EngineConfig) -> EngineCore:
