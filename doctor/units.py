@@ -5,19 +5,6 @@ from __future__ import annotations
 _TIME_STEPS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
 _BYTE_STEPS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 _PARSE_TIMES = {"": 1, "ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
-_PARSE_BYTES = {
-    "": 1,
-    "b": 1,
-    "bytes": 1,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "tb": 10**12,
-    "kib": 2**10,
-    "mib": 2**20,
-    "gib": 2**30,
-    "tib": 2**40,
-}
 
 
 def format_ns(nanoseconds: float) -> str:
@@ -58,20 +45,6 @@ def format_speedup(factor: float) -> str:
 def format_count(count: float) -> str:
     """A count with thousands separators, one decimal where it is not whole."""
     return f"{count:,.0f}" if float(count).is_integer() else f"{count:,.1f}"
-
-
-def parse_bytes(text: str) -> int:
-    """Bytes of a size such as `4.00 GiB`, `512MiB` or `1024`.
-
-    Raises:
-        ValueError: the text is not a number with an optional byte unit.
-    """
-    stripped = text.strip()
-    digits = stripped.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
-    unit = stripped[len(digits) :].strip().lower()
-    if unit not in _PARSE_BYTES:
-        raise ValueError(f"'{text}' is not a size in bytes")
-    return round(float(digits) * _PARSE_BYTES[unit])
 
 
 def parse_ns(text: str) -> int:

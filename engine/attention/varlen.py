@@ -3,7 +3,7 @@
 The operator is called below `torch.nn.attention.varlen`, whose signature changed between torch 2.11 and 2.13: the two
 arguments needed here (`cum_seq_k`, where a request begins, and `seqused_k`, how long it is) are in the operator of
 both. Together they read a contiguous cache in place. A paged cache is gathered first: the operator's own block table
-came with torch 2.13, wants pages of 256 slots, and drops rows when the sequence is split (pytorch issue 194167).
+came with torch 2.13, wants pages of 256 slots, and drops rows when the sequence is split (pytorch#194167).
 """
 
 import torch
