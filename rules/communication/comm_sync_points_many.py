@@ -140,7 +140,7 @@ FIXES = (
     ),
     Fix(
         "sglang",
-        "keep custom all-reduce on (drop --disable-custom-all-reduce); --enable-flashinfer-allreduce-fusion; lower --tp-size",
+        "keep custom all-reduce on (drop --disable-custom-all-reduce); --flashinfer-allreduce-fusion-backend auto (--enable-flashinfer-allreduce-fusion in older versions); lower --tp-size",
         "one-shot kernels, fused with the norm behind them",
         source="https://docs.sglang.ai/advanced_features/server_arguments.html",
     ),

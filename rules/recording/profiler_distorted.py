@@ -137,7 +137,8 @@ FIXES = (
     ),
     Fix(
         "vllm",
-        "VLLM_TORCH_PROFILER_WITH_STACK=0 with VLLM_TORCH_PROFILER_DIR; take throughput from a run without it",
+        '--profiler-config \'{"profiler": "torch", "torch_profiler_with_stack": false, ...}\' (VLLM_TORCH_PROFILER_WITH_STACK=0 in'
+        " older versions); take throughput from a run without it",
         "stacks are on by default",
         source="https://docs.vllm.ai/en/latest/contributing/profiling.html",
     ),
