@@ -48,6 +48,8 @@ def derive(connection: duckdb.DuckDBPyConnection, choice: WindowChoice | None = 
         _request_window(connection, choice)
     for script in scripts:
         connection.execute(script)
+    if choice is not None:
+        _refuse_empty_window(connection)
 
 
 def derived_tables() -> tuple[str, ...]:
@@ -72,11 +74,35 @@ def _request_window(connection: duckdb.DuckDBPyConnection, choice: WindowChoice)
     elif choice.range_name is not None:
         [(start_ns, end_ns)] = connection.execute(_RANGE_SPAN, {"name": choice.range_name}).fetchall()
         if start_ns is None:
-            raise UsageError(f"no range named '{choice.range_name}' was recorded: see `doctor sql` on a saved case")
+            raise UsageError(f"no range named '{choice.range_name}' was recorded{_names_recorded(connection)}")
         connection.execute(
             "INSERT INTO window_request VALUES (?, ?, ?)", [start_ns, end_ns, f"--range {choice.range_name}"]
         )
 
+
+def _names_recorded(connection: duckdb.DuckDBPyConnection) -> str:
+    names = [name for (name,) in connection.execute(_RANGE_NAMES).fetchall()]
+    return f": there are {', '.join(repr(name) for name in names)}, ..." if names else ": there are none"
+
+
+def _refuse_empty_window(connection: duckdb.DuckDBPyConnection) -> None:
+    """A window beside the work would read as health."""
+    [(inside, start_ns, end_ns)] = connection.execute(_INSIDE_AND_SPAN).fetchall()
+    if inside == 0 and start_ns is not None:
+        raise UsageError(
+            f"the window asked for holds no device work: the recording's runs from {start_ns} to {end_ns} ns"
+        )
+
+
+_RANGE_NAMES = """
+SELECT text FROM nvtx_range JOIN text ON text_id = name_id WHERE end_ns IS NOT NULL
+GROUP BY text ORDER BY sum(end_ns - start_ns) DESC, text LIMIT 8
+"""
+
+_INSIDE_AND_SPAN = """
+SELECT count(*) FILTER (start_ns < until_ns AND end_ns > from_ns), min(start_ns), max(end_ns)
+FROM device_op, steady_window WHERE EXISTS (SELECT 1 FROM window_request)
+"""
 
 _RANGE_SPAN = """
 SELECT min(start_ns), max(end_ns)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import duckdb
 
@@ -25,7 +25,7 @@ from doctor.diagnosis.outcome import (
 from doctor.diagnosis.ranking import Suspect, rank
 from doctor.errors import CatalogueError, UsageError
 from doctor.replay.win import Replay
-from doctor.rule import Cleared, Finding, Rule
+from doctor.rule import Cleared, Finding, Rule, Severity
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,9 @@ def diagnose_case(
     judged = _judge_all(connection, chosen)
     window = queries.window(connection)
     replay = None if window is None else Replay(connection, window.start_ns, window.end_ns, options.unprofiled_seconds)
+    if replay is not None and (reasons := _reasons_for_distrust(connection)):
+        replay.quality = replace(replay.quality, is_trusted=False, notes=(*replay.quality.notes, *reasons))
+        judged = replace(judged, suspects=tuple((rule, _doubted(finding)) for rule, finding in judged.suspects))
     suspects = [Suspect(rule, finding, None) for rule, finding in judged.suspects if finding.cure is None]
     if replay is not None:
         suspects += [
@@ -75,6 +78,23 @@ def diagnose_case(
         not_run=judged.not_run,
         replay=None if replay is None else _quality(replay),
         display=Display() if window is None else _display(connection),
+    )
+
+
+def _reasons_for_distrust(connection: duckdb.DuckDBPyConnection) -> tuple[str, ...]:
+    """What makes a replay worthless however well it fits."""
+    reasons: list[str] = []
+    if any(not source.is_complete and not source.is_passed_over for source in queries.sources(connection)):
+        reasons.append("part of the recording could not be read, and what is missing looks like silence")
+    if queries.vitals(connection).gpu_busy == 0:
+        reasons.append("no device work in the window takes any time")
+    return tuple(reasons)
+
+
+def _doubted(finding: Finding) -> Finding:
+    """A cure judged on half a recording is not grave."""
+    return (
+        finding if finding.cure is None else replace(finding, max_severity=min(finding.max_severity, Severity.MEDIUM))
     )
 
 

@@ -51,7 +51,13 @@ def layout(diagnosis: Diagnosis, width: int, *, is_unicode: bool = True) -> Rend
     findings = wording.own_findings(diagnosis)
     body = [_finding(diagnosis, finding, place) for place, finding in enumerate(findings, start=1)]
     tail = (_ruled_out(diagnosis), _not_run(diagnosis), _kernels(diagnosis), _recording(diagnosis))
-    parts = (_verdict(diagnosis), _vitals(diagnosis, width, is_unicode=is_unicode), *body, *tail)
+    parts = (
+        _verdict(diagnosis),
+        _incomplete(diagnosis),
+        _vitals(diagnosis, width, is_unicode=is_unicode),
+        *body,
+        *tail,
+    )
     return Group(*(part for part in parts if part is not None))
 
 
@@ -64,6 +70,12 @@ def _verdict(diagnosis: Diagnosis) -> RenderableType:
     line = _beside(badge, Text(wording.clean(first.title), style="bold"))
     win = wording.gain_sentence(first.gain)
     return _indented(Group(line, Text(f"To win: {win}", style="bold green")) if win else line)
+
+
+def _incomplete(diagnosis: Diagnosis) -> RenderableType | None:
+    """What was lost stands beside the verdict: a missing kernel looks like an idle device."""
+    lines = Text("\n".join(wording.incomplete_lines(diagnosis)))
+    return _indented(_beside(Text(" INCOMPLETE ", style="bold yellow reverse"), lines)) if lines else None
 
 
 def _vitals(diagnosis: Diagnosis, width: int, *, is_unicode: bool) -> RenderableType | None:

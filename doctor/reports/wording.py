@@ -279,3 +279,12 @@ def _worth_a_word(share: float | None) -> float | None:
 def _is_known(value: float | None) -> TypeGuard[float]:
     """False for None and for the results of a division by nothing, which are no figures to show."""
     return value is not None and math.isfinite(value)
+
+
+def incomplete_lines(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """One line for each file that could be read in part only: its name and the first note on what was lost."""
+    return tuple(
+        f"{PurePath(clean(file.path)).name}: {clean(file.notes[0]) if file.notes else 'part of it could not be read'}"
+        for file in diagnosis.evidence
+        if not file.is_complete
+    )

@@ -143,6 +143,8 @@ def cure(*, recurring: bool) -> Cure:
 
 def judge(row: Dispatch) -> Verdict:
     """Idle time behind an empty queue makes the suspicion; the replay says what it is worth."""
+    if not row.device_count:
+        return None
     idle_share = (row.idle_ns or 0) / (row.window_ns * row.device_count)
     if idle_share < THRESHOLDS["min_idle_share"].value or row.longest_start_ns is None:
         return None

@@ -10,6 +10,7 @@ nothing and are told apart); a recording without any device work; the recorder's
 When it is not this: the few launches at the edges of a window; launches of a graph that was recorded at graph level.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from doctor.rule import (
@@ -76,7 +77,8 @@ SELECT (SELECT count(*) FROM judged WHERE NOT is_captured) AS launch_count,
         UNION ALL SELECT 1 FROM host_op)) AS host_event_count,
     (SELECT count(*) FROM api_call) AS api_call_count,
     (SELECT messages FROM told) AS messages,
-    (SELECT count(*) FROM source WHERE kind IN ('nsys-report', 'nsys-sqlite', 'nsys-columnar', 'kineto')) AS recording_count
+    (SELECT count(*) FROM source WHERE kind IN ('nsys-report', 'nsys-sqlite', 'nsys-columnar', 'kineto')) AS recording_count,
+    (SELECT count(*) FROM source WHERE NOT is_complete) AS damaged_count
 """
 
 
@@ -91,6 +93,7 @@ class Captured(NamedTuple):
     api_call_count: int
     messages: str | None
     recording_count: int
+    damaged_count: int
 
 
 def judge(row: Captured) -> Verdict:
@@ -98,6 +101,16 @@ def judge(row: Captured) -> Verdict:
     if not row.recording_count:
         return None
     said = (Evidence("the recorder says", row.messages, "words"),) if row.messages else ()
+    fault = _fault(row)
+    if fault is not None:
+        return _damaged(fault.summary, said) if row.damaged_count else replace(fault, evidence=(*fault.evidence, *said))
+    if row.messages:
+        return Finding("the recorder says that events are missing", said, severity=Severity.INFO, confidence=0.8)
+    return None
+
+
+def _fault(row: Captured) -> Finding | None:
+    missing = row.missing_count / max(row.launch_count, 1)
     if not row.op_count:
         summary = (
             f"the recording holds {row.launch_count:,} launches and no kernel"
@@ -106,13 +119,12 @@ def judge(row: Captured) -> Verdict:
             f" {row.api_call_count:,} API calls)"
         )
         return Finding(
-            summary, (Evidence("device operations", 0.0, "operations"), *said), severity=Severity.HIGH, confidence=0.95
+            summary, (Evidence("device operations", 0.0, "operations"),), severity=Severity.HIGH, confidence=0.95
         )
-    missing = row.missing_count / max(row.launch_count, 1)
     if row.launch_count >= THRESHOLDS["min_launches"].value and missing >= THRESHOLDS["min_missing_share"].value:
         return Finding(
             f"{row.missing_count:,} of {row.launch_count:,} launches have no device work in the recording",
-            (Evidence("launches without device work", missing, "share of launches"), *said),
+            (Evidence("launches without device work", missing, "share of launches"),),
             severity=Severity.HIGH,
             confidence=0.9,
         )
@@ -120,13 +132,29 @@ def judge(row: Captured) -> Verdict:
         return Finding(
             f"{row.captured_count:,} launches were made while a CUDA graph was being captured and ran nothing; only"
             f" {row.launch_count:,} ran: this is a recording of start-up, not of serving",
-            (Evidence("launches under capture", float(row.captured_count), "launches"), *said),
+            (Evidence("launches under capture", float(row.captured_count), "launches"),),
             severity=Severity.HIGH,
             confidence=0.9,
         )
-    if row.messages:
-        return Finding("the recorder says that events are missing", said, severity=Severity.INFO, confidence=0.8)
     return None
+
+
+def _damaged(summary: str, said: tuple[Evidence, ...]) -> Finding:
+    """The file lost its kernels, not the recorder."""
+    return Finding(
+        f"the file could be read in part only: {summary}",
+        said,
+        severity=Severity.HIGH,
+        confidence=0.95,
+        label="the file is damaged",
+        fixes=(
+            Fix(
+                "system",
+                "copy or export the file again, and compare its size with the original's",
+                "what is cut off cannot be read",
+            ),
+        ),
+    )
 
 
 FIXES = (

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from tests.support.trace_builder import GEMM, Program, decode_step
-from tests.support.verdicts import Clinic
+from tests.support.verdicts import Clinic, verdicts_on
 
 RULE = "capture-fault"
 
@@ -37,6 +37,17 @@ def test_tells_graph_capture_from_serving(clinic: Clinic) -> None:
             program.call("cudaLaunchKernel", 4)
         program.call("cudaStreamEndCapture")
     assert "being captured" in clinic.verdicts(program).finding(RULE)["summary"]
+
+
+def test_does_not_blame_the_recorder_for_a_cut_file(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(30):
+        program.launch(GEMM, 3)
+    path = program.write(clinic.folder / "whole.json")
+    lines = path.read_text().split('{"ph"')
+    first_kernel = next(place for place, line in enumerate(lines) if '"cat": "kernel"' in line)
+    path.write_text('{"ph"'.join(lines[:first_kernel]))
+    assert "damaged" in verdicts_on(path, clinic.capfd).finding(RULE)["title"]
 
 
 def test_is_silent_on_launches_still_in_the_queue_at_the_end(clinic: Clinic) -> None:
