@@ -128,7 +128,7 @@ def gain_sentence(gain: Gain | None) -> str:
         parts.append(f"at most {format_speedup(gain.speedup_bound)}{promise}")
     if gain.bytes is not None:
         parts.append(f"{format_bytes(gain.bytes)} of memory")
-    return ", ".join(parts) or "not promised, since the replay does not fit this recording"
+    return ", ".join(parts) or "not promised: this recording does not allow it, see below"
 
 
 def _range(gain: Gain) -> str:
@@ -238,7 +238,7 @@ def recording_lines(diagnosis: Diagnosis) -> tuple[str, ...]:
 
 def replay_sentence(replay: ReplayQuality) -> str:
     """How far the promised wins can be trusted."""
-    trust = "Wins are replayed" if replay.is_trusted else "No win is promised: the replay does not fit this recording"
+    trust = "Wins are replayed" if replay.is_trusted else "No win is promised"
     parts = [f"class-median replay error {format_share(replay.class_median_error)}"]
     if replay.profiler_share is not None:
         parts.append(f"profiler {format_share(replay.profiler_share)} of the window")

@@ -40,7 +40,7 @@ def test_evidence_is_worded_with_its_unit(value: float | str, unit: str, text: s
         (Gain(0.9, 14.2, 12.4, 9.6, 16.1), "about 12x (10-16), at most 14x"),
         (Gain(0.19, 4.9), "at most 4.9x, not promised"),
         (Gain(bytes=2**31), "2.00 GiB of memory"),
-        (Gain(), "not promised, since the replay does not fit this recording"),
+        (Gain(), "not promised: this recording does not allow it, see below"),
         (None, ""),
     ],
 )
