@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 
 from doctor.case.load import CaseLoader
-from doctor.case.store import IN_MEMORY, create_case, open_case
+from doctor.case.store import create_case, create_working_case, limit_memory, open_case
 from doctor.diagnosis.catalogue import load_catalogue
 from doctor.diagnosis.options import DiagnosisOptions
 from doctor.diagnosis.outcome import Diagnosis
@@ -69,18 +69,29 @@ def load_evidence(
     Raises:
         DoctorError: evidence is unusable, or the file to save exists already.
     """
+    entries = tuple(evidence)
+    size = sum(_bytes_of(entry.path) for entry in entries)
     if save is None:
-        return _fill(create_case(IN_MEMORY), evidence, reader, progress)
+        return _fill(create_working_case(size), entries, reader, progress)
     if save.exists():
         raise CaseError(f"{save} exists already: name another file or remove it first")
     partial = save.with_name(f".{save.name}.{os.getpid()}.partial")
     try:
-        _fill(create_case(partial), evidence, reader, progress).close()
+        case = create_case(partial)
+        limit_memory(case, size)
+        _fill(case, entries, reader, progress).close()
         partial.replace(save)
     finally:
         partial.unlink(missing_ok=True)
         partial.with_name(f"{partial.name}.wal").unlink(missing_ok=True)
-    return duckdb.connect(str(save))
+    case = duckdb.connect(str(save))
+    limit_memory(case, size)
+    return case
+
+
+def _bytes_of(path: Path) -> int:
+    files = (path,) if not path.is_dir() else tuple(path.rglob("*"))
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _fill(

@@ -172,46 +172,49 @@ SELECT coalesce(sum(end_ns - start_ns), 0)::BIGINT
 FROM device_op JOIN steady_window ON start_ns >= from_ns AND start_ns < until_ns WHERE kind = 'kernel'
 """
 
+# an interval's bins come from integers alone: bin b holds the time t where from + length * b // bins <= t
 _TIMELINE = """
 WITH shown AS (
     SELECT source_id, device_id FROM device_busy ORDER BY busy_ns DESC, source_id, device_id LIMIT 1
 ),
 op AS (
-    SELECT greatest(start_ns, from_ns) AS start_ns, least(end_ns, until_ns) AS end_ns,
-        CASE family WHEN 'collective' THEN 'communication' WHEN 'memcpy' THEN 'copy' WHEN 'memset' THEN 'copy'
-            ELSE 'compute' END AS what
+    SELECT greatest(start_ns, from_ns) - from_ns AS start_ns, least(end_ns, until_ns) - from_ns AS end_ns,
+        until_ns - from_ns AS length_ns,
+        CASE family WHEN 'collective' THEN 1 WHEN 'memcpy' THEN 2 WHEN 'memset' THEN 2 ELSE 0 END AS what
     FROM device_op JOIN shown USING (source_id, device_id), steady_window
     WHERE end_ns > from_ns AND start_ns < until_ns
 ),
 covered AS (
-    SELECT *, max(end_ns) OVER (PARTITION BY what ORDER BY start_ns, end_ns ROWS UNBOUNDED PRECEDING) AS until_now_ns,
-        greatest(0, end_ns - greatest(start_ns, coalesce(max(end_ns) OVER (PARTITION BY what
-            ORDER BY start_ns, end_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), start_ns))) AS fresh_ns
+    SELECT what, end_ns, length_ns, greatest(start_ns, coalesce(max(end_ns) OVER (PARTITION BY what
+        ORDER BY start_ns, end_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), start_ns)) AS start_ns
     FROM op
 ),
+placed AS (
+    SELECT what, start_ns, end_ns, ((start_ns + 1) * $bins - 1) // length_ns AS bin,
+        (end_ns * $bins - 1) // length_ns AS last_bin
+    FROM covered WHERE end_ns > start_ns
+),
+cell AS (
+    SELECT bin, from_ns + (until_ns - from_ns) * bin // $bins AS at_ns,
+        from_ns + (until_ns - from_ns) * (bin + 1) // $bins AS until_ns
+    FROM steady_window, (SELECT unnest(generate_series(0, $bins - 1)) AS bin)
+),
+busy AS (
+    SELECT what, bin, end_ns - start_ns AS busy_ns FROM placed WHERE bin = last_bin
+    UNION ALL
+    SELECT what, cell.bin, least(end_ns, cell.until_ns - from_ns) - greatest(start_ns, cell.at_ns - from_ns)
+    FROM (SELECT what, start_ns, end_ns, unnest(generate_series(bin, last_bin)) AS bin FROM placed WHERE bin < last_bin)
+    JOIN cell USING (bin), steady_window
+),
 summed AS (
-    SELECT what, start_ns, until_now_ns,
-        sum(fresh_ns) OVER (PARTITION BY what ORDER BY start_ns, end_ns ROWS UNBOUNDED PRECEDING) AS busy_ns
-    FROM covered
-),
-edge AS (
-    SELECT what, bin, from_ns + (until_ns - from_ns) * bin // $bins AS at_ns
-    FROM steady_window, (SELECT unnest(generate_series(0, $bins)) AS bin), (VALUES ('compute'), ('communication'),
-    ('copy')) AS kind(what)
-),
-reached AS (
-    SELECT edge.what, bin, at_ns, coalesce(busy_ns - greatest(0, until_now_ns - at_ns), 0) AS busy_ns
-    FROM edge ASOF LEFT JOIN summed ON edge.what = summed.what AND edge.at_ns > summed.start_ns
-),
-share AS (
-    SELECT what, bin, at_ns, (lead(busy_ns) OVER later - busy_ns) / nullif(lead(at_ns) OVER later - at_ns, 0) AS share
-    FROM reached WINDOW later AS (PARTITION BY what ORDER BY bin)
+    SELECT bin, coalesce(sum(busy_ns) FILTER (what = 0), 0) AS compute_ns,
+        coalesce(sum(busy_ns) FILTER (what = 1), 0) AS communication_ns,
+        coalesce(sum(busy_ns) FILTER (what = 2), 0) AS copy_ns
+    FROM busy GROUP BY bin
 )
-SELECT at_ns, coalesce(max(share) FILTER (what = 'compute'), 0), coalesce(max(share) FILTER (what = 'communication'),
-0),
-    coalesce(max(share) FILTER (what = 'copy'), 0)
-FROM share
-WHERE bin < $bins
-GROUP BY bin, at_ns
+SELECT at_ns, coalesce(compute_ns / nullif(until_ns - at_ns, 0), 0),
+    coalesce(communication_ns / nullif(until_ns - at_ns, 0), 0),
+    coalesce(copy_ns / nullif(until_ns - at_ns, 0), 0)
+FROM cell LEFT JOIN summed USING (bin)
 ORDER BY bin
 """

@@ -60,7 +60,10 @@ WHERE start_ns >= $start AND start_ns < $end
 ORDER BY device_op_id
 """
 
-_NAMES = "SELECT name_id, base_name, call_class, is_blocking_copy FROM call_name ORDER BY name_id"
+_NAMES = """
+SELECT name_id, base_name::VARCHAR AS base_name, call_class::VARCHAR AS call_class, is_blocking_copy
+FROM call_name ORDER BY name_id
+"""
 
 STAGED_COPY_BYTES = 65536
 """Copies from pageable memory up to here are staged by the driver and do not hold the host (CUDA Runtime API, section

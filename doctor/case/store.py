@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import weakref
 from pathlib import Path
 
 import duckdb
@@ -13,6 +16,10 @@ from doctor.errors import CaseError
 from doctor.version import __version__
 
 IN_MEMORY = ":memory:"
+LARGE_EVIDENCE_BYTES = 16 * 2**20
+"""From here on a case costs less in a file than in memory: DuckDB compresses files only."""
+LEAST_MEMORY_BYTES = 2**30
+"""What DuckDB may take for a large case before it writes to disk: enough for five million kernels."""
 
 
 def create_case(path: str | Path = IN_MEMORY) -> duckdb.DuckDBPyConnection:
@@ -29,6 +36,38 @@ def create_case(path: str | Path = IN_MEMORY) -> duckdb.DuckDBPyConnection:
     except (duckdb.Error, OSError) as error:
         raise CaseError(f"cannot create the case file {path}: {_first_line(error)}") from error
     return connection
+
+
+def create_working_case(evidence_bytes: int) -> duckdb.DuckDBPyConnection:
+    """Create an empty case that nobody keeps: in memory, or in a temporary file that goes when the connection does.
+
+    Args:
+        evidence_bytes: size of what will be read into it.
+
+    Raises:
+        CaseError: the temporary file cannot be written.
+    """
+    if evidence_bytes < LARGE_EVIDENCE_BYTES:
+        return create_case(IN_MEMORY)
+    try:
+        folder = tempfile.mkdtemp(prefix="doctor-case-")
+    except OSError as error:
+        raise CaseError(f"cannot create a temporary case: {error}") from error
+    try:
+        connection = create_case(Path(folder, "case.duckdb"))
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    weakref.finalize(connection, shutil.rmtree, folder, ignore_errors=True)
+    limit_memory(connection, evidence_bytes)
+    return connection
+
+
+def limit_memory(connection: duckdb.DuckDBPyConnection, evidence_bytes: int) -> None:
+    """Let a case of large evidence spill to disk before it fills the machine."""
+    if evidence_bytes >= LARGE_EVIDENCE_BYTES:
+        most = max(LEAST_MEMORY_BYTES, evidence_bytes)
+        connection.execute(f"SET memory_limit = '{most // 2**20} MiB'")
 
 
 def open_case(path: str | Path) -> duckdb.DuckDBPyConnection:

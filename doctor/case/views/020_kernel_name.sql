@@ -2,6 +2,12 @@
 -- tests matters, since names nest (a fused attention kernel holds "gemm", a Triton reduction may hold "all_reduce").
 --   family: collective, attention, moe, gemm, softmax, norm, rope, kv_cache, activation, sampling, index, concat, quantise, reduction, elementwise, other
 --   precision (gemm only): fp64, fp32, tf32, bf16, fp16, fp8, int8, int4, NULL where the name does not tell
+-- Both are enumerations: text to whoever reads them, and one byte in each of millions of rows.
+CREATE TYPE IF NOT EXISTS work_family AS ENUM (
+    'collective', 'attention', 'moe', 'gemm', 'softmax', 'norm', 'rope', 'kv_cache', 'activation', 'sampling', 'select', 'index', 'concat',
+    'quantise', 'reduction', 'elementwise', 'other', 'kernel', 'memcpy', 'memset', 'graph');
+CREATE TYPE IF NOT EXISTS work_precision AS ENUM ('fp64', 'fp32', 'tf32', 'bf16', 'fp16', 'fp8', 'int8', 'int4');
+
 CREATE TABLE kernel_name AS
 WITH used AS (
     SELECT DISTINCT coalesce(name_id, short_name_id) AS name_id FROM kernel
@@ -39,8 +45,9 @@ sorted AS (
         END AS family
     FROM named
 )
-SELECT name_id, name, family,
-    CASE WHEN family <> 'gemm' THEN NULL
+SELECT name_id, name,
+    family::work_family AS family,
+    (CASE WHEN family <> 'gemm' THEN NULL
         WHEN regexp_matches(word, 'dgemm|f64|double') THEN 'fp64'
         WHEN regexp_matches(word, 'marlin|awq|gptq|int4|_w4|u4|s4_|exllama') THEN 'int4'
         WHEN regexp_matches(word, 'int8|imma|i8i8|_i8|s8_|igemm|s8s8') THEN 'int8'
@@ -49,6 +56,6 @@ SELECT name_id, name, family,
         WHEN regexp_matches(word, 'bf16|bfloat16|__nv_bfloat|_bb[a-z]*_|_bh_') THEN 'bf16'
         WHEN regexp_matches(word, 'fp16|f16|half|hgemm|h16816|h1688|h884|_hh[a-z]*_|_hb_') THEN 'fp16'
         WHEN regexp_matches(word, 'sgemm|ffma|f32f32_f32f32|_simt_s|float|f32|_sb_|_s_b_|_sss_') THEN 'fp32'
-    END AS precision
+    END)::work_precision AS precision
 FROM sorted
 ORDER BY name_id;

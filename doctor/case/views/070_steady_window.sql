@@ -4,24 +4,28 @@
 -- `window_request`, filled from the options, replaces all of that.
 CREATE TABLE IF NOT EXISTS window_request (start_ns BIGINT, end_ns BIGINT, chosen_by TEXT);
 
--- _quiet: maximal times in which no device of the case worked, with the work on either side
+-- _quiet: maximal times in which no device of the case worked, with the work on either side. device_op lies in order of start, so that windows
+-- run over it as it lies, without a sort; what is not idle is busy.
 CREATE TABLE _quiet AS
-WITH op AS (
-    SELECT start_ns, end_ns,
-        max(end_ns) OVER (ORDER BY start_ns, end_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS busy_until_ns
-    FROM device_op
+WITH span AS (
+    SELECT min(start_ns) AS first_ns, max(end_ns) AS last_ns FROM device_op
 ),
-island AS (
-    SELECT start_ns, busy_until_ns, end_ns, end_ns - greatest(start_ns, coalesce(busy_until_ns, start_ns)) AS fresh_ns FROM op
+reached AS (
+    SELECT start_ns, max(end_ns) OVER (ROWS UNBOUNDED PRECEDING) AS reached_ns FROM device_op
 ),
-running AS (
-    SELECT *, sum(greatest(fresh_ns, 0)) OVER (ORDER BY start_ns, end_ns ROWS UNBOUNDED PRECEDING) - greatest(fresh_ns, 0) AS busy_before_ns,
-        sum(greatest(fresh_ns, 0)) OVER () AS busy_ns
-    FROM island
+followed AS (
+    SELECT lag(reached_ns) OVER () AS start_ns, start_ns AS end_ns FROM reached
+),
+gap AS (
+    SELECT start_ns, end_ns, sum(end_ns - start_ns) OVER (ORDER BY start_ns ROWS UNBOUNDED PRECEDING) AS idle_until_ns
+    FROM followed WHERE end_ns > start_ns
+),
+idle AS (
+    SELECT sum(end_ns - start_ns) AS idle_ns FROM followed WHERE end_ns > start_ns
 )
-SELECT busy_until_ns AS start_ns, running.start_ns AS end_ns, busy_before_ns, busy_ns - busy_before_ns AS busy_after_ns, busy_ns
-FROM running
-WHERE running.start_ns > busy_until_ns;
+SELECT start_ns, end_ns, end_ns - first_ns - idle_until_ns AS busy_before_ns,
+    last_ns - end_ns - (idle_ns - idle_until_ns) AS busy_after_ns, last_ns - first_ns - idle_ns AS busy_ns
+FROM gap, span, idle;
 
 -- stray_gap: a gap of at least half the recording with under one hundredth of the work on one side
 CREATE TABLE stray_gap AS
@@ -80,11 +84,10 @@ first_op AS (
 ),
 -- the first operation of each device starts its window when its launch was called
 called AS (
-    SELECT min(host_call.start_ns) AS start_ns
+    SELECT min(called_ns) AS start_ns
     FROM first_op
     JOIN device_op ON device_op.start_ns = first_op.start_ns
-    JOIN launch USING (device_op_id)
-    JOIN host_call USING (host_call_id)
+    JOIN _launched USING (device_op_id)
 ),
 steady AS (
     -- a call from before a stray gap belongs to what was cut

@@ -4,13 +4,12 @@
 CREATE TABLE _op_sequence AS
 SELECT op.source_id, op.pid, op.device_op_id, op.start_ns, op.family,
     -- work belongs to the step that launched it, however late it runs
-    coalesce(host_call.start_ns, op.start_ns) AS called_ns,
+    coalesce(called_ns, op.start_ns) AS called_ns,
     hash(op.kind, op.name_id, op.grid_blocks, op.copy_kind, op.size_bytes) AS signature,
     coalesce(op.kind = 'memcpy' AND op.copy_kind IN ('htod', 'dtoh'), false) AS is_exchange,
     row_number() OVER (PARTITION BY op.source_id, op.pid ORDER BY op.device_op_id) AS place
 FROM device_op AS op
-LEFT JOIN launch USING (device_op_id)
-LEFT JOIN (SELECT host_call_id, start_ns FROM host_call) AS host_call USING (host_call_id), steady_window
+LEFT JOIN _launched USING (device_op_id), steady_window
 WHERE op.start_ns >= from_ns AND op.start_ns < until_ns;
 
 -- _marker: operations that come back at least three times, at regular distances, over a seventh of the window
@@ -116,6 +115,7 @@ FROM (SELECT min(start_ns) AS start_ns FROM step) AS first_step
 WHERE first_step.start_ns - from_ns BETWEEN 0.25 * (until_ns - from_ns) AND 0.5 * (until_ns - from_ns)
     AND NOT EXISTS (SELECT 1 FROM window_request);
 
+DROP TABLE _launched;
 DROP TABLE _annotated_step;
 DROP TABLE _step_marker;
 DROP TABLE _rarest_gemm;

@@ -1,15 +1,24 @@
 -- thread_call: the calls of launching threads inside the window, with the step they fall in and the launch-to-launch interval they belong to
 -- (an interval ends with the call that launches device work).
 -- step_kind: usual (a step with about the usual number of device operations), unusual (any other step, such as a prefill), NULL outside steps.
+-- _step_op: device operations of each step. What runs before the first step of a process (a prefill) has a step_id below zero.
+CREATE TABLE _step_op AS
+SELECT op.device_op_id, op.family, op.signature, step.step_id
+FROM (SELECT source_id, pid, device_op_id, called_ns, family, signature FROM _op_sequence) AS op
+ASOF JOIN (
+    SELECT step_id, source_id, pid, start_ns, end_ns FROM step
+    UNION ALL
+    SELECT -1 - row_number() OVER (ORDER BY source_id, pid), source_id, pid, from_ns - 1, min(start_ns)
+    FROM step, steady_window GROUP BY source_id, pid, from_ns HAVING min(start_ns) > from_ns
+) AS step ON op.source_id = step.source_id AND op.pid = step.pid AND op.called_ns >= step.start_ns
+WHERE op.called_ns < step.end_ns;
+
 CREATE TABLE _step_size AS
-SELECT step_id, count(device_op_id) AS op_count
-FROM (
-    SELECT op.device_op_id, step.step_id
-    FROM (SELECT device_op_id, source_id, pid, called_ns FROM _op_sequence) AS op
-    ASOF JOIN step ON op.source_id = step.source_id AND op.pid = step.pid AND op.called_ns >= step.start_ns
-    WHERE op.called_ns < step.end_ns
-)
-GROUP BY step_id;
+SELECT step_id, count(*) AS op_count FROM _step_op WHERE step_id >= 0 GROUP BY step_id;
+
+DROP TABLE _op_sequence;
+
+CREATE TYPE IF NOT EXISTS step_likeness AS ENUM ('usual', 'unusual');
 
 -- usual_step: steps with about the usual number of device operations.
 CREATE TABLE usual_step AS
@@ -23,30 +32,36 @@ FROM sized
 WHERE abs(op_count - usual_op_count) <= 0.25 * usual_op_count
 ORDER BY step_id;
 
+-- A call finds its step by the cell of time that both lie in: steps of a process do not overlap, and a join on equality needs no sort of millions.
 CREATE TABLE thread_call AS
 WITH launching AS (
     SELECT host_call_id, count(*) AS op_count FROM launch GROUP BY host_call_id
 ),
-in_window AS (
-    SELECT host_call.*, launching.op_count, is_main
-    FROM host_call
-    JOIN launching_thread AS thread USING (source_id, pid, tid)
-    LEFT JOIN launching USING (host_call_id), steady_window
-    WHERE start_ns >= from_ns AND start_ns < until_ns
+cell_size AS (
+    SELECT greatest(median(end_ns - start_ns), (max(end_ns) - min(start_ns)) / 1000000, 1)::BIGINT AS width_ns FROM step
 ),
-stepped AS (
-    SELECT in_window.*, from_ns, CASE WHEN in_window.start_ns < step.end_ns THEN step.step_id END AS step_id
-    FROM in_window ASOF LEFT JOIN step
-        ON in_window.source_id = step.source_id AND in_window.pid = step.pid AND in_window.start_ns >= step.start_ns, steady_window
+step_cell AS (
+    SELECT step.step_id, source_id, pid, start_ns AS step_start_ns, end_ns AS step_end_ns,
+        CASE WHEN usual_step.step_id IS NULL THEN 'unusual' ELSE 'usual' END::step_likeness AS step_kind,
+        unnest(generate_series(start_ns // width_ns, (end_ns - 1) // width_ns)) AS cell
+    FROM step LEFT JOIN (SELECT step_id FROM usual_step) AS usual_step USING (step_id), cell_size
+),
+inside AS (
+    SELECT call.*, is_main, from_ns, start_ns // width_ns AS cell
+    FROM host_call AS call JOIN (SELECT source_id, pid, tid, is_main FROM launching_thread) AS thread USING (source_id, pid, tid),
+        steady_window, cell_size
+    WHERE start_ns >= from_ns AND start_ns < until_ns
 )
-SELECT host_call_id, stepped.source_id, stepped.pid, tid, is_main, stepped.start_ns, stepped.end_ns, correlation_id, base_name, call_class,
-    is_blocking_copy,
+SELECT host_call_id, inside.source_id, inside.pid, tid, is_main, start_ns, end_ns, correlation_id, base_name, call_class, is_blocking_copy,
     -- NULL for a thread's first call and where the silence began before the window
-    CASE WHEN stepped.start_ns - silence_ns >= from_ns THEN greatest(silence_ns, 0) END AS silence_ns, stepped.op_count IS NOT NULL AS is_launching, coalesce(stepped.op_count, 0) AS op_count, step_id,
-    CASE WHEN step_id IS NULL THEN NULL WHEN usual_step.step_id IS NOT NULL THEN 'usual' ELSE 'unusual' END AS step_kind,
-    coalesce(sum((stepped.op_count IS NOT NULL)::INTEGER) OVER (
-        PARTITION BY stepped.source_id, stepped.pid, tid ORDER BY host_call_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::BIGINT AS interval_id
-FROM stepped LEFT JOIN usual_step USING (step_id)
+    CASE WHEN start_ns - silence_ns >= from_ns THEN greatest(silence_ns, 0) END AS silence_ns,
+    op_count IS NOT NULL AS is_launching, coalesce(op_count, 0) AS op_count, step_id, step_kind,
+    count(op_count) OVER (
+        PARTITION BY inside.source_id, inside.pid, tid ORDER BY host_call_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS interval_id
+FROM inside
+LEFT JOIN step_cell ON inside.source_id = step_cell.source_id AND inside.pid = step_cell.pid AND inside.cell = step_cell.cell
+    AND start_ns >= step_start_ns AND start_ns < step_end_ns
+LEFT JOIN launching USING (host_call_id)
 ORDER BY host_call_id;
 
 DROP TABLE _step_size;

@@ -1,24 +1,13 @@
 -- piece: forward passes that a step is cut into. The rarest matrix product of a step (the language-model head) tells how many there are; the
 -- layers repeat too, but they are never the rarest. A step is cut where that product comes m >= 2 times and the work between two of them is
 -- the same, kernel by kernel.
-CREATE TABLE _step_op AS
-SELECT op.*, step.step_id, row_number() OVER (PARTITION BY step.step_id ORDER BY op.device_op_id) AS place_in_step
-FROM (
-    SELECT source_id, pid, device_op_id, called_ns, family, signature FROM _op_sequence
-) AS op
-ASOF JOIN (
-    -- what runs before the first step (a prefill) may be cut into pieces too
-    SELECT step_id, source_id, pid, start_ns, end_ns FROM step
-    UNION ALL
-    SELECT -1 - row_number() OVER (ORDER BY source_id, pid), source_id, pid, from_ns - 1, min(start_ns)
-    FROM step, steady_window GROUP BY source_id, pid, from_ns HAVING min(start_ns) > from_ns
-) AS step ON op.source_id = step.source_id AND op.pid = step.pid AND op.called_ns >= step.start_ns
-WHERE op.called_ns < step.end_ns;
+CREATE TABLE _placed_op AS
+SELECT *, row_number() OVER (PARTITION BY step_id ORDER BY device_op_id) AS place_in_step FROM _step_op;
 
 CREATE TABLE _cut AS
 WITH product AS (
     SELECT step_id, signature, count(*) AS product_count, min(place_in_step) AS first_place
-    FROM _step_op WHERE family IN ('gemm', 'graph') GROUP BY step_id, signature
+    FROM _placed_op WHERE family IN ('gemm', 'graph') GROUP BY step_id, signature
 ),
 rarest AS (
     SELECT step_id, arg_min(signature, (product_count, -first_place)) AS signature, min(product_count) AS piece_count
@@ -27,7 +16,7 @@ rarest AS (
 marked AS (
     SELECT step_id, place_in_step, piece_count,
         place_in_step - lag(place_in_step) OVER (PARTITION BY step_id ORDER BY place_in_step) AS distance
-    FROM _step_op JOIN rarest USING (step_id, signature)
+    FROM _placed_op JOIN rarest USING (step_id, signature)
     WHERE piece_count >= 2
 )
 SELECT step_id, any_value(piece_count) AS piece_count, median(distance)::BIGINT AS distance
@@ -37,7 +26,7 @@ FROM marked GROUP BY step_id HAVING median(distance) > 20;
 CREATE TABLE piece_step AS
 WITH compared AS (
     SELECT step_id, signature = lag(signature, distance) OVER (PARTITION BY step_id ORDER BY place_in_step) AS is_same
-    FROM (SELECT step_id, signature, place_in_step, any_value(distance) OVER (PARTITION BY step_id) AS distance FROM _step_op JOIN _cut USING (step_id))
+    FROM (SELECT step_id, signature, place_in_step, any_value(distance) OVER (PARTITION BY step_id) AS distance FROM _placed_op JOIN _cut USING (step_id))
 ),
 alike AS (
     SELECT step_id, avg(is_same::INTEGER) AS same_share FROM compared WHERE is_same IS NOT NULL GROUP BY step_id
@@ -50,9 +39,9 @@ ORDER BY step_id;
 -- piece_op: the operations of cut steps, with the piece each belongs to (0 is the first)
 CREATE TABLE piece_op AS
 SELECT device_op_id, step_id, least((place_in_step - 1) // distance, piece_count - 1) AS piece, piece_count
-FROM _step_op JOIN piece_step USING (step_id)
+FROM _placed_op JOIN piece_step USING (step_id)
 ORDER BY device_op_id;
 
 DROP TABLE _cut;
+DROP TABLE _placed_op;
 DROP TABLE _step_op;
-DROP TABLE _op_sequence;
