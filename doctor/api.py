@@ -81,6 +81,8 @@ def load_evidence(
         limit_memory(case, size)
         _fill(case, entries, reader, progress).close()
         partial.replace(save)
+    except (duckdb.Error, OSError) as error:
+        raise CaseError(f"cannot write {save}: {str(error).splitlines()[0]}") from error
     finally:
         partial.unlink(missing_ok=True)
         partial.with_name(f"{partial.name}.wal").unlink(missing_ok=True)
