@@ -123,7 +123,9 @@ def test_an_unknown_command_is_refused(capfd: pytest.CaptureFixture[str]) -> Non
 
 
 def test_ctrl_c_gives_130_and_no_traceback() -> None:
-    program = [sys.executable, "-m", "doctor.cli.main", "diagnose", "-"]
+    # a test runner in the background may have SIGINT ignored, and children inherit that
+    start = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = [sys.executable, "-c", f"{start}; from doctor.cli.main import main; sys.exit(main(['diagnose', '-']))"]
     process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdin is not None
     # more than a pipe holds: the write returns once the program reads
