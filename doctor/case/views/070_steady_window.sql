@@ -105,3 +105,6 @@ UNION ALL
 SELECT start_ns, end_ns, chosen_by FROM steady WHERE NOT EXISTS (SELECT 1 FROM window_request);
 
 DROP TABLE _quiet;
+
+-- A recording in which nothing takes any time still has a window: of one nanosecond, so that shares of it exist.
+UPDATE steady_window SET until_ns = from_ns + 1 WHERE until_ns <= from_ns;
