@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -32,8 +32,6 @@ from engine.serving.protocol import ChatRequest, CompletionRequest, StreamOption
 from engine.serving.worker import EngineWorker, Job, WorkerStoppedError
 
 _Body = TypeVar("_Body", bound=BaseModel)
-_MOST_TOKENS_BY_DEFAULT = 2**20
-"""Chat answers have no limit of their own; the model's length ends them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +130,7 @@ class _Server:
             wanted = body.max_completion_tokens or body.max_tokens
             room = self._core.loop.scheduler.config.max_len - len(prompt)
             logprobs = (body.top_logprobs or 0) if body.logprobs else None
-            params = body.sampling(wanted or min(max(room, 1), _MOST_TOKENS_BY_DEFAULT), logprobs)
+            params = body.sampling(wanted or max(room, 1), logprobs)
             return await self._answer(request, _Asked(body, [prompt], params, ChatShape(self._token_text)))
 
         return await _refusing(answer)
@@ -248,7 +246,7 @@ class _Asked:
     def jobs(self) -> list[Job]:
         """One for each prompt and each of its `n` choices."""
         deadline_s = None if self.body.deadline_s is None else time.monotonic() + self.body.deadline_s
-        singles = draws(replace(self.params))
+        singles = draws(self.params)
         return [Job(prompt, single, deadline_s) for prompt in self.prompts for single in singles]
 
 

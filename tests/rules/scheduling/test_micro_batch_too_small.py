@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from rules.scheduling.micro_batch_too_small import Pieces, merge_factor
 from tests.support.trace_builder import Program, decode_step, forward_pass
 from tests.support.verdicts import Clinic
 
@@ -32,14 +33,11 @@ def test_counts_the_pieces_and_says_how_many_to_merge(clinic: Clinic, pieces: in
     assert f"{pieces} x today's value" in finding["fixes"][0]["setting"]
 
 
-def test_suggests_fewer_where_the_growing_part_soon_outweighs_the_fixed_one(clinic: Clinic) -> None:
-    # attention and element-wise kernels of 40 us grow with rows: the launches of a piece are hidden once two are merged
-    program = Program()
-    for _ in range(5):
-        cut_step(program, 8, kernel_us=20.0)
-    verdicts = clinic.verdicts(program)
-    if RULE in verdicts.found:
-        assert verdicts.evidence(RULE, "suggested merge") < 8
+@pytest.mark.parametrize(("grows_ns", "merge"), [(0, 8), (500_000, 8), (700_000, 4), (900_000, 2)])
+def test_suggests_fewer_the_more_of_a_piece_grows_with_rows(grows_ns: int, merge: int) -> None:
+    # pieces of 1 ms: nine times the fixed part over the growing part, between two and all of them
+    row = Pieces(8, 5, 5, 8_000_000.0, 500_000.0, grows_ns, 132.0, 132, 0, 1)
+    assert merge_factor(row) == merge
 
 
 def test_is_silent_on_whole_steps_with_many_like_layers(clinic: Clinic) -> None:
