@@ -175,6 +175,8 @@ class Finding:
         bytes: memory at stake.
         cleared: what to say when the cure turns out to win next to nothing.
         fixes: replaces the rule's fixes where the trace allows exact numbers.
+        speedup_bound: at most this, for rules without a cure whose evidence says so (a log, a table); None otherwise.
+        speedup_expected: what is likely, likewise.
         label: names the culprit in the finding's title, such as the range of a step gap.
         max_severity: a cap, for causes seen once only.
     """
@@ -185,6 +187,8 @@ class Finding:
     confidence: float = 0.8
     severity: Severity | None = None
     bytes: int | None = None
+    speedup_bound: float | None = None
+    speedup_expected: float | None = None
     cleared: str = ""
     fixes: tuple[Fix, ...] = ()
     label: str = ""
@@ -225,6 +229,25 @@ class About:
 
 
 @dataclass(frozen=True)
+class Sign:
+    """Another way to see the same problem, in another kind of evidence.
+
+    Attributes:
+        reads: tables that must hold rows for this sign to be looked for.
+        needs: evidence kinds that would fill them.
+        sql: one SELECT over the case file, with the rule's thresholds bound.
+        row: NamedTuple with a field per column of `sql`.
+        judge: row to verdict; pure.
+    """
+
+    reads: tuple[str, ...]
+    needs: tuple[str, ...]
+    sql: str
+    row: type[Any]
+    judge: Callable[[Any], Verdict]
+
+
+@dataclass(frozen=True)
 class Rule:
     """One documented problem.
 
@@ -237,6 +260,7 @@ class Rule:
         fixes: per framework.
         verify: how to see that a fix worked.
         doc: the file's docstring, the manual page.
+        also: other signs of the problem; the rule is not run only where no sign can be looked for.
     """
 
     about: About
@@ -247,3 +271,10 @@ class Rule:
     fixes: tuple[Fix, ...]
     verify: str
     doc: str
+    also: tuple[Sign, ...] = ()
+
+    @property
+    def signs(self) -> tuple[Sign, ...]:
+        """Every way to see the problem, the principal one first."""
+        about = self.about
+        return (Sign(about.reads, about.needs, self.sql, self.row, self.judge), *self.also)

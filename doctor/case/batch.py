@@ -15,15 +15,17 @@ class TableBatch:
         table: name of a table in `doctor.case.schema`.
         rows: a pyarrow RecordBatch or Table; columns as in the schema, without `source_id`, interned columns as strings
             under their name without `_id`.
+        kind: evidence kind the rows belong to, where one file holds several; None where it holds one.
     """
 
     table: str
     rows: pa.RecordBatch | pa.Table
+    kind: str | None = None
 
 
 @dataclass(frozen=True)
 class SourceFacts:
-    """What a reader knows about the whole file once it has read it; every reader gives exactly one, last.
+    """What a reader knows about the whole file once it has read it; given last, once for each kind of evidence.
 
     Attributes:
         kind: evidence kind of the contract (`nsys-report`, `nsys-sqlite`, `nsys-columnar`, `kineto`, ...).

@@ -30,24 +30,31 @@ class CaseLoader:
         [(last,)] = connection.execute("SELECT coalesce(max(source_id), -1) FROM source").fetchall()
         self._next_source_id: int = last + 1
 
-    def load(self, path: str, batches: Iterable[TableBatch | SourceFacts]) -> int:
-        """Load one evidence file and return its source id.
+    def load(self, path: str, batches: Iterable[TableBatch | SourceFacts]) -> tuple[int, ...]:
+        """Load one evidence file and return its source ids: one, or one for each kind of evidence in a text.
 
         Raises:
             ValueError: a batch names a table or column that the schema lacks, or the reader gave no `SourceFacts`.
         """
-        source_id = self._next_source_id
-        self._next_source_id += 1
-        facts: SourceFacts | None = None
+        ids: dict[str | None, int] = {}
+        described: dict[int, SourceFacts] = {}
         for batch in batches:
             if isinstance(batch, SourceFacts):
-                facts = batch
+                described[self._source_id(ids, batch.kind if batch.kind in ids else None)] = batch
             else:
-                self._insert(source_id, batch)
-        if facts is None:
+                self._insert(self._source_id(ids, batch.kind), batch)
+        if not described or set(ids.values()) != set(described):
             raise ValueError(f"the reader of {path} gave no SourceFacts")
-        self._insert_source(source_id, path, facts)
-        return source_id
+        for source_id, facts in described.items():
+            self._insert_source(source_id, path, facts)
+        return tuple(described)
+
+    def _source_id(self, ids: dict[str | None, int], kind: str | None) -> int:
+        """The id of a kind of evidence within one file, given out when it is first seen."""
+        if kind not in ids:
+            ids[kind] = self._next_source_id
+            self._next_source_id += 1
+        return ids[kind]
 
     def _insert(self, source_id: int, batch: TableBatch) -> None:
         table = schema.metadata.tables.get(batch.table)

@@ -86,9 +86,9 @@ def _place(suspect: Suspect, dispatch_share: float) -> tuple[int, float, str]:
     stage = suspect.rule.about.stage
     is_grave = suspect.win is None and suspect.severity >= Severity.HIGH
     if is_grave:
-        return (list(Stage).index(stage) - 10, -float(suspect.severity), suspect.rule.about.id)
+        return (-2 if stage is Stage.RECORDING else -1, -_weight(suspect), suspect.rule.about.id)
     if suspect.win is None:
-        return (10, -float(suspect.severity), suspect.rule.about.id)
+        return (10, -_weight(suspect), suspect.rule.about.id)
     if stage is Stage.OPPORTUNITY:
         return (3, -suspect.share, suspect.rule.about.id)
     least = max(SPECIFIC_LEAST_SHARE, SPECIFIC_LEAST_OF_DISPATCH * dispatch_share)
@@ -96,6 +96,14 @@ def _place(suspect: Suspect, dispatch_share: float) -> tuple[int, float, str]:
     if stage is Stage.SPECIFIC and suspect.share >= least and not is_one_off:
         return (0, -suspect.share, suspect.rule.about.id)
     return (2 if is_one_off else 1, -suspect.share, suspect.rule.about.id)
+
+
+def _weight(suspect: Suspect) -> float:
+    """Severity first, then the place in the decision order, then the share of the time that the cure would free."""
+    bound = suspect.finding.speedup_bound
+    share = 0.0 if bound is None else 1.0 - 1.0 / max(bound, 1.0)
+    stages = list(Stage)
+    return float(suspect.severity) * len(stages) - stages.index(suspect.rule.about.stage) + share
 
 
 def _after_first(ordered: Sequence[Suspect], position: int, replay: Replay | None) -> float | None:
@@ -110,7 +118,7 @@ def _after_first(ordered: Sequence[Suspect], position: int, replay: Replay | Non
 def _gain(suspect: Suspect, replay: Replay | None) -> Gain | None:
     win = suspect.win
     if win is None:
-        return Gain(bytes=suspect.finding.bytes) if suspect.finding.bytes is not None else None
+        return _stated_gain(suspect.finding)
     if replay is None or not replay.quality.is_trusted:
         return Gain()
     return Gain(
@@ -120,6 +128,13 @@ def _gain(suspect: Suspect, replay: Replay | None) -> Gain | None:
         speedup_low=win.speedup_low,
         speedup_high=win.speedup_high,
     )
+
+
+def _stated_gain(finding: Finding) -> Gain | None:
+    stated = (finding.bytes, finding.speedup_bound, finding.speedup_expected)
+    if stated == (None, None, None):
+        return None
+    return Gain(bytes=finding.bytes, speedup_bound=finding.speedup_bound, speedup_expected=finding.speedup_expected)
 
 
 def _title(rule: Rule, finding: Finding) -> str:

@@ -25,7 +25,7 @@ from doctor.diagnosis.outcome import (
 from doctor.diagnosis.ranking import Suspect, rank
 from doctor.errors import CatalogueError, UsageError
 from doctor.replay.win import Replay
-from doctor.rule import Cleared, Finding, Rule, Severity
+from doctor.rule import Cleared, Finding, Rule, Severity, Sign
 
 
 @dataclass(frozen=True)
@@ -115,24 +115,39 @@ def _judge_all(connection: duckdb.DuckDBPyConnection, rules: Iterable[Rule]) -> 
     cleared: list[RuledOut] = []
     not_run: list[NotRun] = []
     for rule in rules:
-        if not all(queries.rows_in(connection, table) for table in rule.about.reads):
-            not_run.append(NotRun(rule.about.id, rule.about.needs))
+        visible = [sign for sign in rule.signs if all(queries.rows_in(connection, table) for table in sign.reads)]
+        if not visible:
+            not_run.append(
+                NotRun(rule.about.id, tuple(dict.fromkeys(need for sign in rule.signs for need in sign.needs)))
+            )
             continue
-        for verdict in _verdicts(connection, rule):
-            if isinstance(verdict, Finding):
-                suspects.append((rule, verdict))
-            else:
-                cleared.append(RuledOut(rule.about.id, verdict.because))
+        verdicts = [verdict for sign in visible for verdict in _verdicts(connection, rule, sign)]
+        findings = _without_repeats([verdict for verdict in verdicts if isinstance(verdict, Finding)], len(visible))
+        suspects += [(rule, finding) for finding in findings]
+        if not findings:  # what one sign clears and another shows is there
+            cleared += [
+                RuledOut(rule.about.id, verdict.because) for verdict in verdicts if not isinstance(verdict, Finding)
+            ]
     return _Judged(tuple(suspects), tuple(cleared), tuple(not_run))
 
 
-def _verdicts(connection: duckdb.DuckDBPyConnection, rule: Rule) -> list[Finding | Cleared]:
+def _without_repeats(findings: list[Finding], sign_count: int) -> list[Finding]:
+    """One problem seen by several signs is one finding: one whose cure can be replayed speaks, the others witness."""
+    if sign_count == 1 or len(findings) < 2:
+        return findings
+    replayed = [finding for finding in findings if finding.cure is not None]
+    speaker = replayed[0] if replayed else findings[0]
+    others = [evidence for finding in findings if finding is not speaker for evidence in finding.evidence]
+    return [replace(speaker, evidence=(*speaker.evidence, *others))]
+
+
+def _verdicts(connection: duckdb.DuckDBPyConnection, rule: Rule, sign: Sign) -> list[Finding | Cleared]:
     values = {
-        name: threshold.value for name, threshold in rule.thresholds.items() if re.search(rf"\${name}\b", rule.sql)
+        name: threshold.value for name, threshold in rule.thresholds.items() if re.search(rf"\${name}\b", sign.sql)
     }
     try:
-        rows = queries.select(connection, rule.sql, values)
-        verdicts = [rule.judge(rule.row(*row)) for row in rows]
+        rows = queries.select(connection, sign.sql, values)
+        verdicts = [sign.judge(sign.row(*row)) for row in rows]
     except Exception as error:  # a user's rule may fail in any way
         first = (str(error).splitlines() or [""])[0]
         raise CatalogueError(f"the rule {rule.about.id} is wrong: {type(error).__name__}: {first}") from error

@@ -39,7 +39,7 @@ class Reader(Protocol):
         ...
 
     def read(self, path: Path, progress: Progress) -> Iterator[TableBatch | SourceFacts]:
-        """Yield the file's rows, then exactly one `SourceFacts`.
+        """Yield the file's rows, then one `SourceFacts`; a text of several kinds of evidence gives one a kind.
 
         Args:
             path: the file itself; where the user's file was compressed and the format needs random access, an unpacked

@@ -77,14 +77,14 @@ def test_an_opportunity_is_never_first_however_much_it_wins() -> None:
     assert order(costs("fuse", 0.9, Stage.OPPORTUNITY), costs("waits", 0.03)) == ["waits", "fuse"]
 
 
-def test_grave_faults_come_first_the_recordings_own_before_hardware_and_memory() -> None:
+def test_grave_faults_come_first_the_recordings_own_then_what_ends_the_run() -> None:
     suspects = (
         costs("waits", 0.9),
         states("out-of-memory", Severity.CRITICAL, Stage.MEMORY),
         states("throttled", Severity.HIGH, Stage.HARDWARE),
         states("kernels-missing", Severity.HIGH, Stage.RECORDING),
     )
-    assert order(*suspects) == ["kernels-missing", "throttled", "out-of-memory", "waits"]
+    assert order(*suspects) == ["kernels-missing", "out-of-memory", "throttled", "waits"]
 
 
 def test_remarks_on_the_recording_come_last() -> None:

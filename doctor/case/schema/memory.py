@@ -1,0 +1,1 @@
+"""Memory as its owners tell it: out-of-memory texts, allocator snapshots."""

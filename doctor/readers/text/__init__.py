@@ -1,0 +1,18 @@
+"""Evidence in texts: one file per format. A new format is one line in `_SCANNERS`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import cast
+
+from doctor.readers.text.scanner import Scanner
+
+_SCANNERS: tuple[tuple[str, str], ...] = ()
+"""Modules under `doctor.readers.text` and their scanners; imported when a text is read."""
+
+
+def new_scanners() -> tuple[Scanner, ...]:
+    """A fresh scanner of every kind, for one text."""
+    return tuple(
+        cast("Scanner", getattr(import_module(f"doctor.readers.text.{module}"), name)()) for module, name in _SCANNERS
+    )
