@@ -15,7 +15,7 @@ from doctor.case.derive import derive
 from doctor.case.store import create_case
 
 ROOT = Path(__file__).parents[2]
-UNITS = ("_ns", "_bytes", "_bytes_per_s", "_hz", "_count", "_share", "_id")
+UNITS = ("_ns", "_bytes", "_bytes_per_s", "_hz", "_count", "_share", "_id", "_watts", "_celsius")
 WITHOUT_UNIT = {
     "pid": "a name, not a quantity",
     "tid": "a name, not a quantity",
@@ -33,6 +33,14 @@ WITHOUT_UNIT = {
     "block_x": "threads, as CUDA calls it",
     "block_y": "threads, as CUDA calls it",
     "block_z": "threads, as CUDA calls it",
+    "xid": "a code, not a quantity",
+    "parent_pid": "a name, not a quantity",
+    "performance_state": "a name, not a quantity",
+    "pcie_generation": "part of a version",
+    "pcie_generation_max": "part of a version",
+    "pcie_generation_device_max": "part of a version",
+    "from_rank": "a name, not a quantity",
+    "to_rank": "a name, not a quantity",
 }
 WITHOUT_UNIT_IN_DERIVED_TABLES = {
     "place": "an order, not a quantity",

@@ -7,9 +7,10 @@ from sqlalchemy import Column, Table
 from doctor.case.schema.columns import flag, metadata, of_source, real, small, text_column, whole
 
 
-def _looked_at() -> tuple[Column[int], Column[int]]:
-    """When, and which device."""
+def _looked_at() -> tuple[Column[int], ...]:
+    """Which look, when, and which device."""
     return (
+        small("look_id", "number of the look within its source, from 0: joins processes to the state of their device"),
         whole("time_ns", "when it was looked at, on the source's clock; NULL where the evidence is one look"),
         small("device_id", "index of the device as NVML and nvidia-smi count; CUDA may count otherwise"),
     )
