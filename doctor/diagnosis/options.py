@@ -16,6 +16,7 @@ class DiagnosisOptions:
         share exactly.
         select: ids of the only rules to run; empty means all.
         ignore: ids of rules not to run.
+        is_zoomable: the diagnosis carries the time-line that people zoom into; takes another pass over all work.
     """
 
     window: tuple[int, int] | None = None
@@ -23,3 +24,4 @@ class DiagnosisOptions:
     unprofiled_seconds: float | None = None
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
+    is_zoomable: bool = False

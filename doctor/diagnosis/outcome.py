@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from doctor.diagnosis.tracks import ZoomableTimeline
 from doctor.rule import Evidence, Fix, Severity
 
 
 @dataclass(frozen=True)
 class EvidenceFile:
-    """One file that was read."""
+    """One file that was read.
+
+    Attributes:
+        path: as the user named it.
+        kind: evidence kind of the contract.
+        tool: recorder and its version.
+        is_complete: False where part of it could not be read.
+        notes: one line each on what was not read or looks wrong.
+        sha256: hexadecimal digest of the file as it lies on disk; None where nobody asked for it.
+    """
 
     path: str
     kind: str
     tool: str | None
     is_complete: bool
     notes: tuple[str, ...]
+    sha256: str | None = None
 
 
 @dataclass(frozen=True)
@@ -160,6 +171,7 @@ class Display:
 
     timeline: tuple[TimelineBin, ...] = ()
     kernels: tuple[KernelRow, ...] = ()
+    zoom: ZoomableTimeline = field(default_factory=ZoomableTimeline)
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,15 @@ from doctor.diagnosis.outcome import (
     EvidenceFile,
     KernelRow,
     NotRun,
+    RankedFinding,
     ReplayQuality,
     RuledOut,
     TimelineBin,
     Window,
 )
 from doctor.diagnosis.ranking import Suspect, rank
+from doctor.diagnosis.tracks import ZoomableTimeline
+from doctor.diagnosis.zoom import zoomable_timeline
 from doctor.errors import CatalogueError, UsageError
 from doctor.replay.win import Replay
 from doctor.rule import Cleared, Finding, Rule, Severity, Sign
@@ -77,7 +80,7 @@ def diagnose_case(
         ruled_out=(*ranked.ruled_out, *judged.cleared),
         not_run=judged.not_run,
         replay=None if replay is None else _quality(replay),
-        display=Display() if window is None else _display(connection),
+        display=Display() if window is None else _display(connection, window, ranked.findings, options),
     )
 
 
@@ -186,7 +189,12 @@ def _quality(replay: Replay) -> ReplayQuality:
     )
 
 
-def _display(connection: duckdb.DuckDBPyConnection) -> Display:
+def _display(
+    connection: duckdb.DuckDBPyConnection,
+    window: queries.WindowRow,
+    findings: tuple[RankedFinding, ...],
+    options: DiagnosisOptions,
+) -> Display:
     kernels = queries.top_kernels(connection)
     busy_ns = queries.kernel_time(connection)
     return Display(
@@ -199,5 +207,13 @@ def _display(connection: duckdb.DuckDBPyConnection) -> Display:
                 row.name, row.family, row.count, row.total_ns, round(row.median_ns), row.total_ns / max(busy_ns, 1)
             )
             for row in kernels
+        ),
+        zoom=ZoomableTimeline()
+        if not options.is_zoomable
+        else zoomable_timeline(
+            connection,
+            (entry for finding in findings for entry in finding.evidence),
+            window.start_ns,
+            window.end_ns,
         ),
     )

@@ -7,7 +7,7 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from doctor.diagnosis.outcome import Diagnosis, EvidenceFile, Gain, RankedFinding, Window
+from doctor.diagnosis.outcome import Diagnosis, Display, EvidenceFile, Gain, RankedFinding, Window
 from doctor.reports.presentation import Presentation
 from doctor.rule import Evidence, Where
 from doctor.version import __version__
@@ -33,7 +33,7 @@ def document(diagnosis: Diagnosis) -> dict[str, Any]:
             "ruled_out": [asdict(entry) for entry in diagnosis.ruled_out],
             "not_run": [{"rule": entry.rule, "needs": list(entry.needs)} for entry in diagnosis.not_run],
             "replay": asdict(diagnosis.replay) if diagnosis.replay else None,
-            "display": asdict(diagnosis.display),
+            "display": _display(diagnosis.display),
         }
     )
     return plain
@@ -46,6 +46,14 @@ def _file(file: EvidenceFile) -> dict[str, Any]:
         "tool": file.tool,
         "complete": file.is_complete,
         "notes": list(file.notes),
+    }
+
+
+def _display(display: Display) -> dict[str, Any]:
+    """The coarse data; what people zoom into is for pages, and large."""
+    return {
+        "timeline": [asdict(cell) for cell in display.timeline],
+        "kernels": [asdict(row) for row in display.kernels],
     }
 
 
