@@ -86,7 +86,8 @@ def spans_around(connection: duckdb.DuckDBPyConnection, time_ns: int) -> tuple[i
 _TRACKS = """
 CREATE OR REPLACE TEMP TABLE _shown_track AS
 WITH stream_track AS (
-    SELECT source_id, pid, device_id, stream_id, sum(least(end_ns, until_ns) - greatest(start_ns, from_ns))::BIGINT AS busy_ns
+    SELECT source_id, pid, device_id, stream_id,
+        sum(least(end_ns, until_ns) - greatest(start_ns, from_ns))::BIGINT AS busy_ns
     FROM device_op, steady_window WHERE end_ns > from_ns AND start_ns < until_ns
     GROUP BY source_id, pid, device_id, stream_id
     QUALIFY row_number() OVER (ORDER BY busy_ns DESC, source_id, device_id, stream_id, pid) <= $streams
@@ -112,7 +113,8 @@ JOIN _shown_track AS shown ON shown.source_id = op.source_id AND shown.device_id
     AND shown.stream_id = op.stream_id AND shown.pid IS NOT DISTINCT FROM op.pid, steady_window
 WHERE end_ns > from_ns AND start_ns < until_ns
 UNION ALL
-SELECT track_id, CASE WHEN call_class IN ('launch', 'graph') THEN 0 WHEN call_class = 'sync' OR is_blocking_copy THEN 1 ELSE 2 END,
+SELECT track_id,
+    CASE WHEN call_class IN ('launch', 'graph') THEN 0 WHEN call_class = 'sync' OR is_blocking_copy THEN 1 ELSE 2 END,
     start_ns, end_ns, name_id, base_name::TEXT
 FROM host_call AS call
 JOIN _shown_track AS shown ON shown.source_id = call.source_id AND shown.pid = call.pid AND shown.tid = call.tid,
@@ -140,11 +142,12 @@ FROM _shown_track AS shown LEFT JOIN busy USING (track_id)
 ORDER BY track_id
 """
 
-# as the coarse time-line: bin b holds the time t where from + length * b // bins <= t, and work of one kind that overlaps counts once
+# as the coarse time-line: bin b holds the time t where from + length * b // bins <= t;
+# work of one kind that overlaps counts once
 _CELLS = """
 WITH work AS (
-    SELECT track_id, kind, greatest(start_ns, from_ns) - from_ns AS start_ns, least(end_ns, until_ns) - from_ns AS end_ns,
-        until_ns - from_ns AS length_ns
+    SELECT track_id, kind, greatest(start_ns, from_ns) - from_ns AS start_ns,
+        least(end_ns, until_ns) - from_ns AS end_ns, until_ns - from_ns AS length_ns
     FROM _shown_work, steady_window
 ),
 covered AS (
@@ -162,7 +165,9 @@ busy AS (
     UNION ALL
     SELECT track_id, kind, bin, length_ns,
         least(end_ns, length_ns * (bin + 1) // $bins) - greatest(start_ns, length_ns * bin // $bins)
-    FROM (SELECT * EXCLUDE (bin, last_bin), unnest(generate_series(bin, last_bin)) AS bin FROM placed WHERE bin < last_bin)
+    FROM (
+        SELECT * EXCLUDE (bin, last_bin), unnest(generate_series(bin, last_bin)) AS bin FROM placed WHERE bin < last_bin
+    )
 )
 SELECT track_id, kind, bin,
     least(sum(busy_ns) / nullif(any_value(length_ns * (bin + 1) // $bins - length_ns * bin // $bins), 0), 1)
@@ -181,7 +186,8 @@ SELECT min(start_ns), max(end_ns) FROM (
 """
 
 _SPANS = """
-SELECT track_id, kind, start_ns, end_ns, coalesce(CASE WHEN word IN ('kernel', 'graph') THEN text.text ELSE word END, word)
+SELECT track_id, kind, start_ns, end_ns,
+    coalesce(CASE WHEN word IN ('kernel', 'graph') THEN text.text ELSE word END, word)
 FROM _shown_work LEFT JOIN text ON text_id = name_id
 WHERE end_ns > $low AND start_ns < $high
 ORDER BY start_ns, end_ns DESC, track_id
