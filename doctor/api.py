@@ -9,14 +9,22 @@ from pathlib import Path
 
 import duckdb
 
+from doctor.case.derive import WindowChoice, is_derived
 from doctor.case.load import CaseLoader
-from doctor.case.store import create_case, create_working_case, limit_memory, open_case
+from doctor.case.store import (
+    copy_to_working_case,
+    create_case,
+    create_working_case,
+    is_case_file,
+    limit_memory,
+    open_case,
+)
 from doctor.diagnosis.catalogue import load_catalogue
 from doctor.diagnosis.options import DiagnosisOptions
 from doctor.diagnosis.outcome import Diagnosis
 from doctor.diagnosis.runner import diagnose_case
 from doctor.discovery import EvidencePath, discovered
-from doctor.errors import CaseError
+from doctor.errors import CaseError, UsageError
 from doctor.readers import registry
 from doctor.readers.protocol import Progress, no_progress
 
@@ -40,8 +48,11 @@ def diagnose(
         DoctorError: evidence, options or rules are unusable; the message says what to do.
     """
     catalogue = load_catalogue(rules)
-    with contextlib.closing(load(*paths)) as case:
-        return diagnose_case(case, catalogue, options or DiagnosisOptions())
+    chosen = options or DiagnosisOptions()
+    with discovered(os.fspath(path) for path in paths) as found:
+        case = load_evidence(found.evidence, window=WindowChoice(chosen.window, chosen.range_name))
+    with contextlib.closing(case):
+        return diagnose_case(case, catalogue, chosen)
 
 
 def load(*paths: str | os.PathLike[str], save: str | os.PathLike[str] | None = None) -> duckdb.DuckDBPyConnection:
@@ -63,13 +74,19 @@ def load_evidence(
     save: Path | None = None,
     reader: str = "native",
     progress: ProgressOfFile = lambda name: no_progress,
+    window: WindowChoice | None = None,
 ) -> duckdb.DuckDBPyConnection:
     """Read discovered evidence into a case; a file to save appears only once all of it was read.
+
+    A saved case is opened as it is: read-only where it was derived by these views with this choice of `window`,
+    otherwise as a working copy.
 
     Raises:
         DoctorError: evidence is unusable, or the file to save exists already.
     """
     entries = tuple(evidence)
+    if any(is_case_file(entry.path) for entry in entries):
+        return _open_saved(entries, save, window)
     size = sum(_bytes_of(entry.path) for entry in entries)
     if save is None:
         return _fill(create_working_case(size), entries, reader, progress)
@@ -89,6 +106,20 @@ def load_evidence(
     case = duckdb.connect(str(save))
     limit_memory(case, size)
     return case
+
+
+def _open_saved(
+    entries: tuple[EvidencePath, ...], save: Path | None, window: WindowChoice | None
+) -> duckdb.DuckDBPyConnection:
+    if len(entries) > 1:
+        raise UsageError("a saved case is diagnosed alone: give the evidence itself to diagnose it with more")
+    if save is not None:
+        raise UsageError(f"{entries[0].shown} is a saved case already: copy the file instead of saving it again")
+    case = open_case(entries[0].path)
+    if is_derived(case, window):
+        return case
+    case.close()
+    return copy_to_working_case(entries[0].path)
 
 
 def _bytes_of(path: Path) -> int:

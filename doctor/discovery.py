@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from doctor.case.store import is_case_file
 from doctor.errors import EvidenceError, EvidenceTooLargeError, UnknownEvidenceError, UsageError
 from doctor.readers import registry
 from doctor.units import format_bytes
@@ -100,7 +101,8 @@ def _named(name: str) -> tuple[list[EvidencePath], list[str]]:
 
 
 def _known(path: Path) -> Path:
-    registry.reader_for(path)  # names the problem before anything is read
+    if not is_case_file(path):
+        registry.reader_for(path)  # names the problem before anything is read
     return path
 
 

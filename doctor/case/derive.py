@@ -1,11 +1,13 @@
 """Runs the SQL files of `views/` in order: everything that rules and replay read beyond the raw tables.
 
 The files create tables, not views: each is read many times, by rules and by every replay. A case may be derived
-again, with another window.
+again, with another window. A saved case keeps its derived tables and says what they were made from, so that it can be
+diagnosed again without being written.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from importlib import resources
@@ -33,10 +35,14 @@ class WindowChoice:
 def derive(connection: duckdb.DuckDBPyConnection, choice: WindowChoice | None = None) -> None:
     """Create the derived tables of a case, replacing those of an earlier call.
 
+    A case that was opened read-only is left as it is where `is_derived` holds: nothing can have changed since.
+
     Raises:
         UsageError: the window asked for is empty, or no range of that name was recorded.
-        CaseError: the case was opened read-only.
+        CaseError: the case was opened read-only and its derived tables are others.
     """
+    if _is_read_only(connection) and is_derived(connection, choice):
+        return
     scripts = [script.read_text(encoding="utf-8") for script in _scripts()]
     try:
         for table in dict.fromkeys(_CREATED.findall("\n".join(scripts))):
@@ -50,6 +56,28 @@ def derive(connection: duckdb.DuckDBPyConnection, choice: WindowChoice | None = 
         connection.execute(script)
     if choice is not None:
         _refuse_empty_window(connection)
+    connection.execute(_DERIVATION, _derivation(choice))
+
+
+def is_derived(connection: duckdb.DuckDBPyConnection, choice: WindowChoice | None = None) -> bool:
+    """Tell whether the case holds derived tables made by these very views with this choice of window."""
+    if not connection.execute(_HAS_DERIVATION).fetchall():
+        return False
+    return bool(connection.execute(_SAME_DERIVATION, _derivation(choice)).fetchall())
+
+
+def _derivation(choice: WindowChoice | None) -> dict[str, object]:
+    """What derived tables depend on, besides the evidence."""
+    digest = hashlib.sha256()
+    for script in _scripts():
+        digest.update(script.read_bytes())
+    start_ns, end_ns = (choice.span_ns if choice is not None else None) or (None, None)
+    range_name = None if choice is None or choice.span_ns is not None else choice.range_name
+    return {"digest": digest.hexdigest(), "start": start_ns, "end": end_ns, "range": range_name}
+
+
+def _is_read_only(connection: duckdb.DuckDBPyConnection) -> bool:
+    return bool(connection.execute(_READ_ONLY).fetchall())
 
 
 def derived_tables() -> tuple[str, ...]:
@@ -93,6 +121,21 @@ def _refuse_empty_window(connection: duckdb.DuckDBPyConnection) -> None:
             f"the window asked for holds no device work: the recording's runs from {start_ns} to {end_ns} ns"
         )
 
+
+_READ_ONLY = "SELECT 1 FROM duckdb_databases() WHERE database_name = current_database() AND readonly"
+
+_DERIVATION = """
+CREATE OR REPLACE TABLE derivation AS
+SELECT $digest::TEXT AS views_digest, $start::BIGINT AS start_ns, $end::BIGINT AS end_ns, $range::TEXT AS range_name
+"""
+
+_HAS_DERIVATION = "SELECT 1 FROM duckdb_tables() WHERE table_name = 'derivation' AND database_name = current_database()"
+
+_SAME_DERIVATION = """
+SELECT 1 FROM derivation
+WHERE views_digest = $digest AND start_ns IS NOT DISTINCT FROM $start AND end_ns IS NOT DISTINCT FROM $end
+    AND range_name IS NOT DISTINCT FROM $range
+"""
 
 _RANGE_NAMES = """
 SELECT text FROM nvtx_range JOIN text ON text_id = name_id WHERE end_ns IS NOT NULL

@@ -63,6 +63,33 @@ def create_working_case(evidence_bytes: int) -> duckdb.DuckDBPyConnection:
     return connection
 
 
+def is_case_file(path: Path) -> bool:
+    """Tell by its first bytes whether a file is a DuckDB database, which a saved case is."""
+    try:
+        with path.open("rb") as file:
+            return file.read(12)[8:] == b"DUCK"
+    except OSError:
+        return False
+
+
+def copy_to_working_case(path: Path) -> duckdb.DuckDBPyConnection:
+    """Open a copy of a saved case that may be written and goes when the connection does.
+
+    Raises:
+        CaseError: there is no room for the copy.
+    """
+    folder = tempfile.mkdtemp(prefix="doctor-case-")
+    try:
+        shutil.copyfile(path, Path(folder, "case.duckdb"))
+        connection = duckdb.connect(str(Path(folder, "case.duckdb")))
+    except (duckdb.Error, OSError) as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise CaseError(f"cannot make a working copy of {path}: {_first_line(error)}") from error
+    weakref.finalize(connection, shutil.rmtree, folder, ignore_errors=True)
+    limit_memory(connection, path.stat().st_size)
+    return connection
+
+
 def limit_memory(connection: duckdb.DuckDBPyConnection, evidence_bytes: int) -> None:
     """Let a case of large evidence spill to disk before it fills the machine."""
     if evidence_bytes >= LARGE_EVIDENCE_BYTES:

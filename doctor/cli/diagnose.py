@@ -70,13 +70,14 @@ def command(**options: Any) -> int:
     """Read evidence and say what is wrong, what it costs and which setting cures it.
 
     PATH is a file, a folder, a pattern, or - for standard input, in any mix; its kind is told by content. Anything may
-    be wrapped in .gz or .zst.
+    be wrapped in .gz or .zst. A case that --save kept is diagnosed again without reading the evidence.
     """
     return _run(_Request(**options))
 
 
 def _run(request: _Request) -> int:
     from doctor.api import load_evidence
+    from doctor.case.derive import WindowChoice
     from doctor.cli.screen import presentation_for
     from doctor.diagnosis.catalogue import load_catalogue
     from doctor.diagnosis.runner import diagnose_case
@@ -85,10 +86,11 @@ def _run(request: _Request) -> int:
 
     _check(request)
     rules = load_catalogue(request.rules)
+    window = WindowChoice(request.window, request.range_name)
     with ProgressBars(is_wanted=request.has_progress) as bars, discovered(request.paths) as found:
         _say_what_was_skipped(found)
         with (
-            closing(load_evidence(found.evidence, request.save, request.reader, bars.file)) as case,
+            closing(load_evidence(found.evidence, request.save, request.reader, bars.file, window)) as case,
             bars.stage("diagnosing"),
         ):
             diagnosis = diagnose_case(case, rules, _options(request))

@@ -77,7 +77,7 @@ _SIGNATURES = (
         "is an SQLite database, but no export of Nsight Systems",
         "export the report with `nsys export --type sqlite`, or give the .nsys-rep itself",
     ),
-    _Signature(_at(8, b"DUCK"), "is a DuckDB file", "open a saved case with `doctor sql`, or give the evidence itself"),
+    _Signature(_at(8, b"DUCK"), "is a DuckDB file", "give a saved case by its own name, unpacked"),
     _Signature(
         _starts(b"PAR1", b"ARROW1"),
         "is one table of a columnar export",

@@ -1,0 +1,120 @@
+"""A query that a person typed: run read-only, shown in part, exported whole."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from doctor.errors import CaseError, UsageError
+
+_CSV_ENDINGS = (".csv",)
+_PARQUET_ENDINGS = (".parquet", ".pq")
+_READING = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN}
+_ROWS_A_BATCH = 65_536
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """The first rows of an answer; `has_more` where there are others."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[object, ...], ...]
+    has_more: bool
+
+
+@dataclass(frozen=True)
+class TableNote:
+    """One table of the case: how many rows it holds (None where that is not counted) and what it is."""
+
+    name: str
+    row_count: int | None
+    comment: str
+
+
+def run_query(connection: duckdb.DuckDBPyConnection, query: str, most: int) -> QueryResult:
+    """The first `most` rows of one SELECT, SHOW, DESCRIBE or EXPLAIN.
+
+    Raises:
+        CaseError: the query fails, or does more than read.
+    """
+    try:
+        result = connection.execute(_only_reading(query))
+        columns = tuple(column[0] for column in result.description or ())
+        rows = result.fetchmany(most + 1)
+    except duckdb.Error as error:
+        raise _refused(error) from error
+    return QueryResult(columns, tuple(rows[:most]), len(rows) > most)
+
+
+def export_query(connection: duckdb.DuckDBPyConnection, query: str, target: Path) -> int:
+    """Write all rows of a query to a new CSV or Parquet file and return their number.
+
+    Raises:
+        UsageError: the ending is neither .csv nor .parquet, or the file exists or cannot be written.
+        CaseError: the query fails, or does more than read.
+    """
+    ending = target.suffix.lower()
+    if ending not in _CSV_ENDINGS + _PARQUET_ENDINGS:
+        raise UsageError(f"{target.name}: name a file that ends in .csv or .parquet")
+    if target.exists():
+        raise UsageError(f"{target} exists already: name another file")
+    try:
+        reader = connection.sql(_only_reading(query).query).to_arrow_reader(_ROWS_A_BATCH)
+        return _write_parquet(reader, target) if ending in _PARQUET_ENDINGS else _write_csv(reader, target)
+    except duckdb.Error as error:
+        raise _refused(error) from error
+    except (OSError, pa.ArrowException) as error:
+        raise UsageError(f"cannot write {target}: {str(error).splitlines()[0]}") from error
+
+
+def table_notes(connection: duckdb.DuckDBPyConnection) -> tuple[TableNote, ...]:
+    """The tables of the case that hold rows, by name."""
+    return tuple(TableNote(*row) for row in connection.execute(_TABLES).fetchall())
+
+
+def _only_reading(query: str) -> duckdb.Statement:
+    statements = duckdb.extract_statements(query)
+    if len(statements) != 1:
+        raise CaseError("give one statement" if statements else "there is no statement to run")
+    if statements[0].type not in _READING:
+        raise CaseError("the case is open for reading only: SELECT, SHOW, DESCRIBE, SUMMARIZE or EXPLAIN")
+    return statements[0]
+
+
+def _write_parquet(reader: pa.RecordBatchReader, target: Path) -> int:
+    count = 0
+    with pq.ParquetWriter(target, reader.schema) as writer:
+        for batch in reader:
+            writer.write_batch(batch)
+            count += batch.num_rows
+    return count
+
+
+def _write_csv(reader: pa.RecordBatchReader, target: Path) -> int:
+    """Row by row: Arrow's own writer refuses lists and structures."""
+    count = 0
+    with target.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(reader.schema.names)
+        for batch in reader:
+            writer.writerows(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+            count += batch.num_rows
+    return count
+
+
+def _refused(error: duckdb.Error) -> CaseError:
+    if isinstance(error, duckdb.InterruptException):
+        return CaseError("the query was stopped")
+    return CaseError(" ".join(str(error).split("\n\nLINE", maxsplit=1)[0].split()))
+
+
+_TABLES = """
+SELECT table_name, estimated_size, coalesce(comment, '') FROM duckdb_tables()
+WHERE database_name = current_database() AND estimated_size > 0 AND table_name NOT LIKE '\\_%' ESCAPE '\\'
+ORDER BY table_name
+"""

@@ -1,0 +1,100 @@
+"""Figures over time beside the lanes: memory of the framework's allocator and of the driver, samples of the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import duckdb
+
+from doctor.case.timeline.view import View
+
+
+@dataclass(frozen=True)
+class Track:
+    """One figure over time.
+
+    Attributes:
+        track_id: its place.
+        label: what it is.
+        unit: `bytes`, `share`, `W`, `Hz` or `C`.
+        top: the largest value of the whole recording.
+    """
+
+    track_id: int
+    label: str
+    unit: str
+    top: float
+
+
+def prepare_tracks(connection: duckdb.DuckDBPyConnection) -> None:
+    """Create `timeline.track` and `timeline.track_sample` from whatever samples the case holds."""
+    connection.execute(_SAMPLE)
+    connection.execute(_TRACK)
+
+
+def tracks(connection: duckdb.DuckDBPyConnection) -> tuple[Track, ...]:
+    """Every figure over time that the case holds."""
+    return tuple(Track(*row) for row in connection.execute(_TRACKS).fetchall())
+
+
+def track_cells(connection: duckdb.DuckDBPyConnection, view: View) -> dict[int, tuple[float | None, ...]]:
+    """For each track the largest value in each cell of the view; the last known one where a cell holds no sample."""
+    values = {"start": view.start_ns, "length": view.length_ns, "cells": view.cells}
+    rows: dict[int, list[float | None]] = {}
+    for track_id, cell, value in connection.execute(_CELLS, values).fetchall():
+        line = rows.setdefault(track_id, [None] * (view.cells + 1))
+        line[cell + 1] = value
+    return {track_id: _filled(line) for track_id, line in rows.items()}
+
+
+def _filled(line: list[float | None]) -> tuple[float | None, ...]:
+    """The first entry is the value before the view; a sample stands until the next."""
+    last = None
+    filled: list[float | None] = []
+    for value in line:
+        last = value if value is not None else last
+        filled.append(last)
+    return tuple(filled[1:])
+
+
+_SAMPLE = """
+CREATE TABLE timeline.track_sample AS
+WITH driver AS (
+    SELECT source_id, device_id, time_ns, sum(CASE operation WHEN 'allocate' THEN size_bytes ELSE -size_bytes END)
+        OVER (PARTITION BY source_id, pid, device_id ORDER BY time_ns, operation ROWS UNBOUNDED PRECEDING) AS value
+    FROM gpu_memory_event WHERE coalesce(memory_kind, 'device') = 'device'
+),
+sample AS (
+    SELECT source_id, device_id, time_ns, 'allocated' AS figure, 'bytes' AS unit, allocated_bytes::DOUBLE AS value
+    FROM allocator_event WHERE device_id IS NOT NULL
+    UNION ALL
+    SELECT source_id, device_id, time_ns, 'reserved', 'bytes', reserved_bytes
+    FROM allocator_event WHERE device_id IS NOT NULL
+    UNION ALL
+    SELECT source_id, device_id, time_ns, 'driver mem', 'bytes', greatest(value, 0) FROM driver
+)
+SELECT dense_rank() OVER (ORDER BY source_id, device_id, figure) - 1 AS track_id, source_id, device_id, figure, unit,
+    time_ns + shift_ns AS at_ns, value
+FROM sample JOIN timeline_source USING (source_id)
+WHERE value IS NOT NULL AND time_ns IS NOT NULL
+ORDER BY at_ns
+"""
+
+_TRACK = """
+CREATE TABLE timeline.track AS
+SELECT track_id, any_value('GPU' || coalesce(device_id, 0) || ' ' || figure) AS label, any_value(unit) AS unit,
+    max(value) AS top
+FROM timeline.track_sample GROUP BY track_id HAVING max(value) > 0 ORDER BY track_id
+"""
+
+_TRACKS = "SELECT track_id, label, unit, top FROM timeline.track ORDER BY track_id"
+
+_CELLS = """
+SELECT track_id, ((at_ns - $start) * $cells // $length)::INTEGER AS cell, max(value)
+FROM timeline.track_sample JOIN timeline.track USING (track_id)
+WHERE at_ns >= $start AND at_ns < $start + $length
+GROUP BY track_id, cell
+UNION ALL
+SELECT track_id, -1, arg_max(value, at_ns)
+FROM timeline.track_sample JOIN timeline.track USING (track_id) WHERE at_ns < $start GROUP BY track_id
+"""
