@@ -7,7 +7,10 @@ from typing import cast
 
 from doctor.readers.text.scanner import Scanner
 
-_SCANNERS: tuple[tuple[str, str], ...] = ()
+_SCANNERS: tuple[tuple[str, str], ...] = (
+    ("oom", "OomScanner"),
+    ("allocator_summary", "AllocatorSummaryScanner"),
+)
 """Modules under `doctor.readers.text` and their scanners; imported when a text is read."""
 
 

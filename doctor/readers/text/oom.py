@@ -1,0 +1,245 @@
+"""Out-of-memory messages in a text, with the traceback before them, and engines that refuse for want of memory.
+
+Messages of every generation of PyTorch and of the engines on top of it, broken over several lines or not. What the
+process was doing is told by the frames of the traceback, else by the last line of the engine about loading, capturing
+or serving.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from doctor.case.batch import SourceFacts, TableBatch
+from doctor.readers.text import memory_refusals, oom_message
+from doctor.readers.text.python_frames import FRAME_CLUE, TRACEBACK_CLUE, FrameTrail
+from doctor.readers.text.scanner import batch_of
+
+KIND = "oom-text"
+MOST_MESSAGE_LINES = 14
+MOST_MESSAGE_CHARS = 8192
+
+_LOADING = (
+    "Starting to load model",
+    "Loading safetensors checkpoint",
+    "Load weight begin",
+    "Loading checkpoint shards",
+)
+_CAPTURING = (
+    "Capturing CUDA graph",
+    "Capturing cudagraph",
+    "Capturing the model for CUDA graph",
+    "Capture cuda graph begin",
+    "Capturing batches",
+)
+_DONE = (
+    "Model loading took",
+    "Loading weights took",
+    "Loading model weights took",
+    "Load weight end",
+    "Graph capturing finished",
+    "Capture cuda graph end",
+)
+_SERVING = ("Application startup complete", "fired up and ready to roll", "Uvicorn running on")
+_PHASE_MARKS = (("load", _LOADING), ("capture", _CAPTURING), ("", _DONE), ("serving", _SERVING))
+_WARM_UP = re.compile(r"out of memory occurred when warming up (sampler|pooler)")
+_PID = re.compile(r"\(([A-Za-z_][\w.-]{0,40}) pid=(\d{1,9})")
+_RANK = re.compile(r"(?:\[rank|[_ ]TP)(\d{1,4})(?=[\]_ ):])")
+_CAPTURE_FAILED = re.compile(
+    r"Capture cuda graph failed|when capturing CUDA graph|cuda graph capture failed", re.IGNORECASE
+)
+_ENGINES = (
+    ("vllm", re.compile(r"\bvllm\b|\(EngineCore|\(VllmWorker|VLLM_", re.IGNORECASE)),
+    ("sglang", re.compile(r"\bsglang\b|mem-fraction-static|mem_fraction_static", re.IGNORECASE)),
+    ("tensorrt-llm", re.compile(r"TensorRT-LLM|\[TRT-LLM\]|tensorrt_llm")),
+    ("lmdeploy", re.compile(r"\blmdeploy\b|turbomind|\[TM\]")),
+)
+
+
+@dataclass
+class _Open:
+    """A message that may go on in the next lines."""
+
+    number: int
+    lines: list[str]
+    continued: re.Pattern[str]
+    complete: re.Pattern[str] | None
+
+    @property
+    def text(self) -> str:
+        return " ".join(line.strip() for line in self.lines)[:MOST_MESSAGE_CHARS]
+
+    def takes(self, text: str) -> bool:
+        if len(self.lines) >= MOST_MESSAGE_LINES or not text.strip() or FRAME_CLUE in text or TRACEBACK_CLUE in text:
+            return False
+        if self.complete is not None and self.complete.search(self.text):
+            return False
+        is_new = any(word in text for word in ("out of memory", *memory_refusals.WRAPPED, oom_message.RETRIED))
+        return not is_new and self.continued.search(text) is not None
+
+
+@dataclass
+class _Found:
+    """Rows that were not given away yet."""
+
+    events: list[dict[str, Any]] = field(default_factory=list)
+    processes: list[dict[str, Any]] = field(default_factory=list)
+    refusals: list[dict[str, Any]] = field(default_factory=list)
+    retries: list[dict[str, Any]] = field(default_factory=list)
+
+
+class OomScanner:
+    """Failures to allocate, and refusals for want of memory."""
+
+    kind = KIND
+    clues = (
+        "out of memory",
+        "Out of memory",
+        "cudaErrorMemoryAllocation",
+        "CUDA_ERROR_OUT_OF_MEMORY",
+        "Requested amount of GPU memory",
+        "ried to allocate",
+        oom_message.RETRIED,
+        FRAME_CLUE,
+        TRACEBACK_CLUE,
+        *memory_refusals.CLUES,
+        *(mark for _, marks in _PHASE_MARKS for mark in marks),
+    )
+
+    def __init__(self) -> None:
+        self._trail = FrameTrail()
+        self._open: _Open | None = None
+        self._found = _Found()
+        self._phase: str | None = None
+        self._is_serving = False
+        self._engine: str | None = None
+        self._event_count = 0
+        self._has_any = False
+        self._has_ended = False
+
+    @property
+    def is_open(self) -> bool:
+        """True while a message may go on, or a frame's source line is due."""
+        return self._open is not None or self._trail.wants_code
+
+    def line(self, number: int, text: str) -> None:
+        """Look at one line."""
+        if self._open is not None:
+            if self._open.takes(text):
+                self._open.lines.append(text)
+                return
+            self._close()
+        self._note_engine(text)
+        if self._trail.take(number, text) and not _is_message(text):
+            return
+        self._note_phase(text)
+        if _is_message(text):
+            self._open = _Open(number, [text], oom_message.CONTINUED, oom_message.COMPLETE)
+        elif any(clue in text for clue in memory_refusals.CLUES):
+            is_long = any(clue in text for clue in memory_refusals.WRAPPED)
+            self._open = _Open(number, [text], memory_refusals.CONTINUED, None if is_long else re.compile(""))
+
+    def drain(self) -> Iterator[TableBatch]:
+        """Rows so far; the last failure is kept back, since the next lines may say more of it."""
+        last = self._found.events.pop() if self._found.events and not self._has_ended else None
+        tables = (
+            ("oom_event", self._found.events),
+            ("oom_process", self._found.processes),
+            ("memory_refusal", self._found.refusals),
+            ("allocation_retry", self._found.retries),
+        )
+        for table, rows in tables:
+            if rows:
+                yield batch_of(table, rows, KIND)
+        self._found = _Found() if last is None else _Found(events=[last])
+
+    def facts(self) -> SourceFacts | None:
+        """Facts of the source, once the text has ended; None where nothing failed."""
+        if self._open is not None:
+            self._close()
+        self._has_ended = True
+        return SourceFacts(kind=KIND, tool=self._engine, is_complete=True) if self._has_any else None
+
+    def _note_phase(self, text: str) -> None:
+        for phase, marks in _PHASE_MARKS:
+            if any(mark in text for mark in marks):
+                self._is_serving = phase == "serving" or (self._is_serving and phase == "")
+                self._phase = phase if phase in {"load", "capture"} else None
+                return
+
+    def _note_engine(self, text: str) -> None:
+        if self._engine is None:
+            self._engine = next((name for name, pattern in _ENGINES if pattern.search(text[:2000])), None)
+
+    def _close(self) -> None:
+        message, self._open = self._open, None
+        if message is None:
+            return
+        text = message.text
+        said = {"line_id": message.number, **_speaker(text)}
+        if (figures := oom_message.retry(text)) is not None:
+            self._found.retries.append({**said, "framework": self._engine, **figures})
+            self._has_any = True
+        elif (refusal := memory_refusals.parse(text)) is not None:
+            place = self._trail.place(message.number)
+            framework = place.framework or self._engine
+            self._found.refusals.append({**said, "framework": framework, **refusal})
+            self._has_any = True
+        elif (warm_up := _WARM_UP.search(text)) is not None:
+            self._add_warm_up(said, warm_up[1])
+        elif (parsed := oom_message.parse(text)) is not None:
+            self._add_event(said, text, parsed)
+
+    def _add_event(self, said: dict[str, Any], text: str, parsed: oom_message.OomMessage) -> None:
+        place = self._trail.place(said["line_id"])
+        phase = place.phase or ("capture" if _CAPTURE_FAILED.search(text) else self._phase)
+        self._found.events.append(
+            {
+                **said,
+                "oom_event_id": self._event_count,
+                "framework": place.framework or self._engine,
+                "device_id": parsed.device_id,
+                "text_form": parsed.text_form,
+                "phase": phase,
+                "hot_spot": place.hot_spot,
+                "is_serving": self._is_serving,
+                "stack": place.stack,
+                **parsed.figures,
+            }
+        )
+        self._found.processes += [
+            {"oom_event_id": self._event_count, "pid": pid, "memory_bytes": size} for pid, size in parsed.processes
+        ]
+        self._event_count += 1
+        self._has_any = True
+
+    def _add_warm_up(self, said: dict[str, Any], what: str) -> None:
+        """The engine wraps the allocator's own message, which came before, in one that says what was tried."""
+        if not self._found.events:
+            self._add_event(said, "", oom_message.OomMessage("driver", None, {}, ()))
+        self._found.events[-1]["phase"] = "sampler"
+        if what == "sampler":
+            self._found.events[-1]["hot_spot"] = "logits"
+
+
+def _is_message(text: str) -> bool:
+    """Words of a failure; `out of memory` of the kernel log is a process killed, not a device."""
+    if "Out of memory: Kill" in text or "oom-kill" in text:
+        return False
+    is_failure = "out of memory" in text or "Out of memory" in text or "ried to allocate" in text
+    is_wrapped = "out of memory. Try to lower your batch size" in text
+    is_driver = any(word in text for word in OomScanner.clues[2:5])
+    return (is_failure and not is_wrapped) or is_driver or oom_message.RETRIED in text
+
+
+def _speaker(text: str) -> dict[str, int]:
+    head = text[:200]
+    pid, rank = _PID.search(head), _RANK.search(head)
+    said: dict[str, int] = {}
+    if pid is not None:
+        said["pid"] = int(pid[2])
+    if rank is not None:
+        said["rank"] = int(rank[1])
+    return said
