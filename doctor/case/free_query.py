@@ -43,9 +43,9 @@ def run_query(connection: duckdb.DuckDBPyConnection, query: str, most: int) -> Q
         CaseError: the query fails, or does more than read.
     """
     try:
-        result = connection.execute(_only_reading(query))
-        columns = tuple(column[0] for column in result.description or ())
-        rows = result.fetchmany(most + 1)
+        relation = connection.sql(_only_reading(query).query)  # a result fetched in part would block the connection
+        columns = tuple(relation.columns)
+        rows = relation.limit(most + 1).fetchall()
     except duckdb.Error as error:
         raise _refused(error) from error
     return QueryResult(columns, tuple(rows[:most]), len(rows) > most)

@@ -50,7 +50,10 @@ def _groups(
     start_ns, end_ns = span_ns if span_ns is not None else (-(2**62), 2**62)
     rows = connection.execute(sql, {"start": start_ns, "end": end_ns}).fetchall()
     whole = max(sum(row[3] for row in rows), 1)
-    return tuple(KernelGroup(*row[:6], share=row[3] / whole) for row in rows)
+    return tuple(
+        KernelGroup(name, family, count, total_ns, median_ns, longest_ns, total_ns / whole)
+        for name, family, count, total_ns, median_ns, longest_ns in rows
+    )
 
 
 _TOTALS = """count(*), sum(end_ns - start_ns)::BIGINT AS total_ns, median(end_ns - start_ns)::BIGINT,

@@ -96,7 +96,7 @@ def draw(connection: duckdb.DuckDBPyConnection, view: View, shown: Sequence[int]
     return Drawing(view, _by_lane(cells, view), tuple(item_of(*row) for row in items))
 
 
-def item_of(lane_id: int, item_id: int, start_ns: int, end_ns: int, work: int, name: str) -> Item:  # noqa: PLR0913 - a row
+def item_of(lane_id: int, item_id: int, start_ns: int, end_ns: int, work: int, name: str) -> Item:
     """An item from a row of a query."""
     return Item(lane_id, item_id, start_ns, end_ns, Work(work), name)
 

@@ -128,7 +128,7 @@ _OP_FACTS = """
 SELECT CASE WHEN grid_blocks IS NOT NULL THEN 'grid ' || grid_blocks || ' x ' || coalesce(block_threads, 0) END,
     CASE WHEN family NOT IN ('memcpy', 'memset', 'graph', 'other') THEN family::TEXT END,
     precision::TEXT,
-    CASE WHEN size_bytes IS NOT NULL THEN format_bytes(size_bytes) END,
+    CASE WHEN size_bytes IS NOT NULL THEN formatReadableSize(size_bytes) END,
     CASE WHEN copy_kind IS NOT NULL
         THEN copy_kind || ' (' || coalesce(src_kind::TEXT, '?') || ' to ' || coalesce(dst_kind::TEXT, '?') || ')' END,
     base_name::TEXT, tid, host_call.start_ns
