@@ -49,6 +49,7 @@ _FORMATS = (
     _Format("nsys_report", "NsysReportReader", needs_random_access=True),
     _Format("nsys_sqlite", "NsysSqliteReader", needs_random_access=True),
     _Format("torch_trace", "TorchTraceReader", needs_random_access=False),
+    _Format("memory_snapshot", "MemorySnapshotReader", needs_random_access=True),
     _Format("nsys_columnar", "NsysColumnarReader", needs_random_access=False, is_folder=True),
     _Format("text.document", "TextDocumentReader", needs_random_access=False),  # last: any text may hold something
 )

@@ -1,0 +1,165 @@
+"""Rows of the case out of a snapshot's plain values: segments, their blocks, and the history of every device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from doctor.formats.memory_snapshot.stacks import StackTexts
+
+Row = dict[str, Any]
+
+_STATES = {
+    "active_allocated": "active",
+    "active_pending_free": "pending",
+    "active_awaiting_free": "pending",
+    "inactive": "inactive",
+}
+_ACTIONS = {
+    "alloc": "alloc",
+    "free": "free",
+    "free_completed": "free",
+    "segment_alloc": "segment_alloc",
+    "segment_map": "segment_alloc",
+    "segment_free": "segment_free",
+    "segment_unmap": "segment_free",
+    "oom": "oom",
+}
+_SIGN = {"alloc": 1, "free": -1}
+_SEGMENT_SIGN = {"segment_alloc": 1, "segment_free": -1}
+_MOST = 2**63
+
+
+class Snapshot:
+    """One snapshot; `torch.cuda.memory._snapshot()` or the older list of `torch.cuda.memory_snapshot()`."""
+
+    def __init__(self, plain: Any) -> None:
+        """Take the plain values.
+
+        Raises:
+            ValueError: they are no snapshot.
+        """
+        segments = plain.get("segments") if isinstance(plain, dict) else plain
+        if not isinstance(segments, list) or not all(isinstance(entry, dict) for entry in segments):
+            raise ValueError("holds no segments")
+        if segments and not any("total_size" in entry for entry in segments):
+            raise ValueError("holds no segments")
+        traces = plain.get("device_traces") if isinstance(plain, dict) else None
+        self.segments: list[Mapping[str, Any]] = segments
+        self.traces: list[list[Mapping[str, Any]]] = [
+            [entry for entry in trace if isinstance(entry, dict)]
+            for trace in (traces if isinstance(traces, list) else [])
+            if isinstance(trace, list)
+        ]
+        self.stacks = StackTexts()
+
+    @property
+    def has_history(self) -> bool:
+        """True where the recorder was on before the snapshot was taken."""
+        return any(self.traces)
+
+    def segment_rows(self) -> Iterator[Row]:
+        """Rows of `allocator_segment`."""
+        for number, entry in enumerate(self.segments):
+            yield {
+                "device_id": _whole(entry.get("device")),
+                "segment_id": number,
+                "address": _whole(entry.get("address")),
+                "stream_id": _whole(entry.get("stream")),
+                "total_bytes": _size(entry.get("total_size")),
+                "allocated_bytes": _size(entry.get("allocated_size")),
+                "active_bytes": _size(entry.get("active_size")),
+                "segment_kind": entry.get("segment_type") if entry.get("segment_type") in {"small", "large"} else None,
+                "is_private_pool": _is_private(entry.get("segment_pool_id")),
+                "is_expandable": bool(entry.get("is_expandable", False)),
+                "stack": self.stacks.text(entry.get("frames")),
+            }
+
+    def block_rows(self) -> Iterator[Row]:
+        """Rows of `allocator_block`; older snapshots give no address, which follows from the blocks before."""
+        born = self._births()
+        for number, entry in enumerate(self.segments):
+            device, address = _whole(entry.get("device")), _whole(entry.get("address"))
+            for block in _dicts(entry.get("blocks")):
+                size = _size(block.get("size"))
+                at = _whole(block.get("address")) if "address" in block else address
+                yield {
+                    "device_id": device,
+                    "segment_id": number,
+                    "address": at,
+                    "size_bytes": size,
+                    "requested_bytes": _size(
+                        block.get("requested_size", _first(block.get("history")).get("real_size"))
+                    ),
+                    "block_state": _STATES.get(str(block.get("state"))),
+                    "allocated_ns": born.get((device, at)),
+                    "stack": self.stacks.text(block.get("frames") or _first(block.get("history")).get("frames")),
+                }
+                address = None if at is None or size is None else at + size
+
+    def step_rows(self) -> Iterator[Row]:
+        """Rows of `allocator_step`, with the levels after each; they are counted back from the end."""
+        for device, trace in enumerate(self.traces):
+            kept = [(entry, action) for entry in trace if (action := _ACTIONS.get(str(entry.get("action"))))]
+            allocated, reserved = self._levels_before(device, kept)
+            for number, (entry, action) in enumerate(kept):
+                size = _size(entry.get("size")) or 0
+                allocated += _SIGN.get(action, 0) * size
+                reserved += _SEGMENT_SIGN.get(action, 0) * size
+                yield {
+                    "device_id": device,
+                    "step_id": number,
+                    "time_ns": _time(entry),
+                    "action": action,
+                    "address": None if action == "oom" else _whole(entry.get("addr")),
+                    "size_bytes": size,
+                    "free_bytes": _size(entry.get("device_free")) if action == "oom" else None,
+                    "allocated_bytes": max(allocated, 0),
+                    "reserved_bytes": max(reserved, 0),
+                    "stack": self.stacks.text(entry.get("frames")),
+                }
+
+    def _levels_before(self, device: int, kept: Sequence[tuple[Mapping[str, Any], str]]) -> tuple[int, int]:
+        mine = [entry for entry in self.segments if _whole(entry.get("device")) in {device, None}]
+        allocated = sum(_size(entry.get("active_size", entry.get("allocated_size"))) or 0 for entry in mine)
+        reserved = sum(_size(entry.get("total_size")) or 0 for entry in mine)
+        for entry, action in kept:
+            size = _size(entry.get("size")) or 0
+            allocated -= _SIGN.get(action, 0) * size
+            reserved -= _SEGMENT_SIGN.get(action, 0) * size
+        return allocated, reserved
+
+    def _births(self) -> dict[tuple[int | None, int | None], int | None]:
+        return {
+            (device, _whole(entry.get("addr"))): _time(entry)
+            for device, trace in enumerate(self.traces)
+            for entry in trace
+            if entry.get("action") == "alloc"
+        }
+
+
+def _time(entry: Mapping[str, Any]) -> int | None:
+    micros = _size(entry.get("time_us"))
+    return None if micros is None or micros >= _MOST // 1000 else micros * 1000
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and -_MOST <= value < _MOST else None
+
+
+def _size(value: Any) -> int | None:
+    whole = _whole(value)
+    return None if whole is None or not 0 <= whole < 2**60 else whole
+
+
+def _is_private(pool: Any) -> bool:
+    return isinstance(pool, list | tuple) and tuple(pool) != (0, 0)
+
+
+def _dicts(value: Any) -> list[Mapping[str, Any]]:
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list | tuple) else []
+
+
+def _first(value: Any) -> Mapping[str, Any]:
+    listed = _dicts(value)
+    return listed[0] if listed else {}

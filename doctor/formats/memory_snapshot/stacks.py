@@ -1,0 +1,51 @@
+"""Stacks of a snapshot as one line of text each: function (file:line), innermost first, no folders."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+MOST_FRAMES = 12
+MOST_NAME_CHARS = 100
+_ALLOCATOR = re.compile(
+    r"torch::unwind|CapturedTraceback|gather_with_cpp|CachingAllocator|^c10::|empty_generic|empty_cuda"
+)
+_INTERPRETER = re.compile(r"^_?Py\w|^__libc|^_start$")
+
+
+class StackTexts:
+    """Texts of stacks; a list of frames that many events share is read once. Frames must outlive this object."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, str | None] = {}
+
+    def text(self, frames: Any) -> str | None:
+        """The text of a list of frames; None where there are none.
+
+        Args:
+            frames: dicts with `name`, `filename`, `line`; anything else is passed over.
+        """
+        if not isinstance(frames, list) or not frames:
+            return None
+        if id(frames) not in self._known:
+            self._known[id(frames)] = _joined(frames)
+        return self._known[id(frames)]
+
+
+def _joined(frames: list[Any]) -> str | None:
+    named = [frame for frame in frames if isinstance(frame, dict) and isinstance(frame.get("name"), str)]
+    python = [frame for frame in named if str(frame.get("filename", "")).endswith(".py")]
+    chosen = python or [
+        frame for frame in named if not _ALLOCATOR.search(frame["name"]) and not _INTERPRETER.match(frame["name"])
+    ]
+    return " < ".join(_frame(frame) for frame in chosen[:MOST_FRAMES]) or None
+
+
+def _frame(frame: dict[str, Any]) -> str:
+    name = " ".join(frame["name"].split())[:MOST_NAME_CHARS]
+    base = str(frame.get("filename", "")).replace("\\", "/").rpartition("/")[2][:MOST_NAME_CHARS]
+    line = frame.get("line")
+    if base in {"", "??"}:
+        return name
+    is_known = isinstance(line, int) and 0 < line < 2**31
+    return f"{name} ({base}:{line})" if is_known else f"{name} ({base})"
