@@ -51,6 +51,8 @@ _FORMATS = (
     _Format("torch_trace", "TorchTraceReader", needs_random_access=False),
     _Format("memory_snapshot", "MemorySnapshotReader", needs_random_access=True),
     _Format("nsys_columnar", "NsysColumnarReader", needs_random_access=False, is_folder=True),
+    _Format("nvml_samples", "NvmlSamplesReader", needs_random_access=False),
+    _Format("nvidia_smi_xml", "NvidiaSmiXmlReader", needs_random_access=False),
     _Format("text.document", "TextDocumentReader", needs_random_access=False),  # last: any text may hold something
 )
 

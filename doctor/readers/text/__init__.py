@@ -8,8 +8,20 @@ from typing import cast
 from doctor.readers.text.scanner import Scanner
 
 _SCANNERS: tuple[tuple[str, str], ...] = (
+    ("engine_log", "EngineLogScanner"),
+    ("command_line", "CommandLineScanner"),
+    ("metrics", "MetricsScanner"),
+    ("serving_result", "ServingResultScanner"),
     ("oom", "OomScanner"),
     ("allocator_summary", "AllocatorSummaryScanner"),
+    ("nvidia_smi_table", "NvidiaSmiTableScanner"),
+    ("nvidia_smi_query", "NvidiaSmiQueryScanner"),
+    ("nvidia_smi_csv", "NvidiaSmiCsvScanner"),
+    ("nvidia_smi_monitor", "NvidiaSmiMonitorScanner"),
+    ("topology", "TopologyScanner"),
+    ("nccl_log", "NcclLogScanner"),
+    ("kernel_log", "KernelLogScanner"),
+    ("cgroup", "CgroupScanner"),
 )
 """Modules under `doctor.readers.text` and their scanners; imported when a text is read."""
 

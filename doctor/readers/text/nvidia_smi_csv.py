@@ -1,0 +1,133 @@
+"""Comma-separated output of `nvidia-smi --query-gpu` and `--query-compute-apps`, with or without header and units.
+
+A header names the fields. Without one, only lines are taken that cannot be anything else: a process with its memory in
+MiB. Numbers without header and unit could be anything and are left alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from doctor.case.batch import SourceFacts, TableBatch
+from doctor.formats.nvidia_smi import quantities as q
+from doctor.formats.nvidia_smi.fields import COUNTERS, QUERY_APPS, QUERY_GPU, REASONS, Field, reasons_of_mask
+from doctor.readers.text.scanner import batch_of
+
+_FIELD = re.compile(r"([a-z_0-9.]{2,60})(?:\s\[[^\]]{1,8}\])?$")
+_REASON = re.compile(r"clocks_(?:event|throttle)_reasons\.(\w{1,40})$")
+_COUNTER = re.compile(r"clocks_event_reasons_counters\.(\w{1,40})$")
+_BARE_PROCESS = re.compile(r"(\d{1,10}), ([^,]{1,300}), (\d{1,9}) MiB$")
+_MOST_LINE = 4000
+_PLAIN_FIELDS = frozenset({"uuid", "gpu_uuid", "serial", "gpu_serial", "count", "fan.speed", "vbios_version"})
+_FEWEST_FIELDS = 2
+
+
+class NvidiaSmiCsvScanner:
+    """Tables of `--query-gpu` and `--query-compute-apps`."""
+
+    kind = "nvidia-smi"
+    clues = (
+        "memory.used", "memory.total", "memory.free", "utilization.", "used_memory", "used_gpu_memory", "process_name",
+        "clocks.", "clocks_", "power.", "pcie.link", "temperature.gpu", "ecc.", "remapped_rows", "pstate", " MiB",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self._rows: dict[str, list[dict[str, Any]]] = {"gpu_sample": [], "gpu_process": []}
+        self._columns: list[Field | str | None] = []
+        self._is_of_processes = False
+        self._look = -1
+        self._seen: set[Any] = set()
+        self._devices: dict[str, int] = {}
+        self._found = False
+
+    @property
+    def is_open(self) -> bool:
+        """Behind a header."""
+        return bool(self._columns)
+
+    def line(self, number: int, text: str) -> None:
+        """A header or a row; anything else ends the table."""
+        bare = text[:_MOST_LINE].strip()
+        cells = [cell.strip() for cell in bare.split(",")]
+        if self._header(cells):
+            return
+        if self._columns:
+            if len(cells) == len(self._columns):
+                self._row(cells)
+            elif bare:
+                self._columns = []
+        elif (process := _BARE_PROCESS.match(bare)) is not None:
+            self._look = max(self._look, 0)
+            pid, name, memory = process.groups()
+            self._process({"pid": int(pid), "name": q.program(name), "memory_bytes": int(memory) * 2**20})
+
+    def drain(self) -> Iterator[TableBatch]:
+        """Rows so far."""
+        for table, rows in self._rows.items():
+            if rows:
+                yield batch_of(table, rows, self.kind)
+                rows.clear()
+
+    def facts(self) -> SourceFacts | None:
+        """What was found."""
+        return SourceFacts(self.kind, "nvidia-smi --query", is_complete=True) if self._found else None
+
+    def _header(self, cells: list[str]) -> bool:
+        names = [match.group(1) if (match := _FIELD.match(cell)) else None for cell in cells]
+        if len(cells) < _FEWEST_FIELDS or None in names:
+            return False
+        of_processes = "pid" in names
+        fields = [_field(name or "", of_processes) for name in names]
+        known = sum(field is not None for field in fields) + sum(name in _PLAIN_FIELDS for name in names)
+        if known < max(_FEWEST_FIELDS, len(cells) / 2):
+            return False
+        self._columns, self._is_of_processes = fields, of_processes
+        self._look, self._seen = self._look + 1, set()
+        return True
+
+    def _row(self, cells: list[str]) -> None:
+        row: dict[str, Any] = {}
+        for field, cell in zip(self._columns, cells, strict=True):
+            if field == "mask":
+                mask = int(cell, 16) if re.match(r"0x[0-9a-fA-F]{1,16}$", cell) else None
+                row |= reasons_of_mask(mask) if mask is not None else {}
+            elif isinstance(field, tuple) and (value := field[1](cell)) is not None:
+                row[field[0]] = value
+        if self._is_of_processes:
+            self._process(row)
+        elif row:
+            self._sample(row)
+
+    def _sample(self, row: dict[str, Any]) -> None:
+        key = row.get("device_id", row.get("pci_bus_id"))
+        if key in self._seen:
+            self._look, self._seen = self._look + 1, set()
+        device_id = row.get("device_id", len(self._seen))
+        self._seen.add(key if key is not None else len(self._seen))
+        if "pci_bus_id" in row:
+            self._devices[row["pci_bus_id"]] = device_id
+        self._rows["gpu_sample"].append({"look_id": self._look, **row, "device_id": device_id})
+        self._found = True
+
+    def _process(self, row: dict[str, Any]) -> None:
+        if row.get("pid") is None:
+            return
+        bus = row.pop("pci_bus_id", None)
+        device_id = self._devices.get(bus) if bus is not None else None
+        self._rows["gpu_process"].append({"look_id": self._look, "process_type": "c", "device_id": device_id, **row})
+        self._found = True
+
+
+def _field(name: str, of_processes: bool) -> Field | str | None:
+    """What reads the cells of a column; `mask` for the bit mask of reasons, None for what is not kept."""
+    if of_processes:
+        return QUERY_APPS.get(name)
+    if (reason := _REASON.match(name)) is not None:
+        known = REASONS.get(reason.group(1))
+        return (known, q.truth) if known is not None else ("mask" if reason.group(1) == "active" else None)
+    if (counter := _COUNTER.match(name)) is not None:
+        known = COUNTERS.get(counter.group(1))
+        return (known, q.duration_ns) if known is not None else None
+    return QUERY_GPU.get(name)
