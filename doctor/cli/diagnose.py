@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from doctor.diagnosis.outcome import Diagnosis
     from doctor.discovery import Discovered
 
-_FORMATS = ("terminal", "json", "markdown", "sarif", "junit", "github")
+_FORMATS = ("terminal", "json", "markdown", "html", "sarif", "junit", "github")
 _READERS = ("native", "nsys")
 _NAMES_SHOWN = 3
 
@@ -82,6 +82,7 @@ def _run(request: _Request) -> int:
     from doctor.diagnosis.catalogue import load_catalogue
     from doctor.diagnosis.runner import diagnose_case
     from doctor.discovery import discovered
+    from doctor.fingerprint import with_fingerprints
     from doctor.reports.presentation import render
 
     _check(request)
@@ -94,6 +95,8 @@ def _run(request: _Request) -> int:
             bars.stage("diagnosing"),
         ):
             diagnosis = diagnose_case(case, rules, _options(request))
+        if request.output_format == "html":
+            diagnosis = with_fingerprints(diagnosis, found.evidence)
     write(render(diagnosis, request.output_format, presentation_for(request.output, request.fail_on)), request.output)
     return _exit_code(diagnosis, request)
 
@@ -118,6 +121,7 @@ def _options(request: _Request) -> DiagnosisOptions:
         unprofiled_seconds=request.unprofiled_seconds,
         select=request.select,
         ignore=request.ignore,
+        is_zoomable=request.output_format == "html",
     )
 
 

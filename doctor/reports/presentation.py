@@ -16,6 +16,7 @@ _MODULES = {
     "sarif": "doctor.reports.sarif",
     "junit": "doctor.reports.junit",
     "github": "doctor.reports.github_annotations",
+    "html": "doctor.reports.html_page",
 }
 
 FORMATS = tuple(_MODULES)
