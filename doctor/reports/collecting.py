@@ -53,12 +53,12 @@ _RECIPES = {
     "nccl-log": Recipe("NCCL log", "start every rank with:", "NCCL_DEBUG=INFO NCCL_DEBUG_FILE=nccl.%h.%p.log COMMAND"),
     "kernel-log": Recipe("kernel log", "of the machine, around the problem.", "dmesg --time-format=iso > dmesg.txt"),
     "cgroup": Recipe(
-        "limits of the container", "from inside it.", "head -50 /sys/fs/cgroup/{cpu,memory,io}.* > cgroup.txt"
+        "limits of the container", "from inside it.", "head -50 /sys/fs/cgroup/{cpu,memory}.* > cgroup.txt"
     ),
     "topology": Recipe("topology", "of the machine.", "nvidia-smi topo -m > topology.txt"),
     "bench-table": Recipe(
         "benchmark result",
-        "the table or JSON that the engine's benchmark prints.",
+        "the table or JSON of the engine's benchmark.",
         "vllm bench serve ... --save-result",
     ),
     "metrics": Recipe("metrics", "of the running server.", "curl -s http://localhost:8000/metrics > metrics.txt"),

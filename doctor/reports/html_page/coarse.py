@@ -73,9 +73,9 @@ def coarse(diagnosis: Diagnosis) -> Coarse | None:
 
 def _path(shares: Sequence[float], top: int) -> str:
     """Bars from the bottom of the row upwards; empty bins draw nothing."""
-    step = (_WIDTH - _LEFT) / len(shares)
+    step, bottom = (_WIDTH - _LEFT) / len(shares), top + _BAR_HEIGHT
     return "".join(
-        f"M{_LEFT + place * step:.1f} {top + _BAR_HEIGHT}v{-_BAR_HEIGHT * min(share, 1.0):.1f}h{step:.1f}V{top + _BAR_HEIGHT}z"
+        f"M{_LEFT + place * step:.1f} {bottom}v{-_BAR_HEIGHT * min(share, 1.0):.1f}h{step:.1f}V{bottom}z"
         for place, share in enumerate(shares)
         if share > 0
     )
