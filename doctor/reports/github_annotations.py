@@ -1,4 +1,4 @@
-"""The diagnosis as workflow commands of GitHub Actions: an annotation a finding."""
+"""The diagnosis as workflow commands of GitHub Actions: an annotation a cause."""
 
 from __future__ import annotations
 
@@ -10,16 +10,21 @@ _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 
 
 def render(diagnosis: Diagnosis, presentation: Presentation) -> str:
-    """One line a finding, or one that says that nothing was found."""
+    """One line a cause, or one that says that nothing was found; findings of one cause are named in one line."""
     if not diagnosis.findings:
-        return f"::notice title=doctor::{_data(wording.verdict(diagnosis))}\n"
-    return "".join(_line(finding) for finding in diagnosis.findings)
+        return annotation("note", "doctor", wording.verdict(diagnosis))
+    return "".join(_line(diagnosis, finding) for finding in wording.own_findings(diagnosis))
 
 
-def _line(finding: RankedFinding) -> str:
-    command = _COMMANDS[wording.level_of(finding.severity)]
+def annotation(level: str, title: str, text: str) -> str:
+    """One workflow command; `level` is error, warning or note."""
+    return f"::{_COMMANDS[level]} title={_property(title)}::{_data(text)}\n"
+
+
+def _line(diagnosis: Diagnosis, finding: RankedFinding) -> str:
     title = f"{finding.severity.label}: {wording.clean(finding.title)}"
-    return f"::{command} title={_property(title)}::{_data(wording.message(finding))}\n"
+    text = wording.message(finding, wording.followers(diagnosis, finding))
+    return annotation(wording.level_of(finding.severity), title, text)
 
 
 def _data(text: str) -> str:

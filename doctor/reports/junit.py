@@ -4,51 +4,67 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
-from doctor.diagnosis.outcome import Diagnosis, RankedFinding, Window
+from doctor.diagnosis.outcome import Diagnosis, RankedFinding
 from doctor.reports import wording
 from doctor.reports.presentation import Presentation
-from doctor.rule import Severity
 
 
 def render(diagnosis: Diagnosis, presentation: Presentation) -> str:
-    """One suite; findings at or above the presentation's bar are failures."""
+    """One suite; findings at or above the presentation's bar are failures.
+
+    Findings of one cause are one failure: those that follow are skipped, and say whom they follow.
+    """
     suite = ET.Element("testsuite", name="doctor")
     for finding in diagnosis.findings:
-        _finding(suite, finding, diagnosis.window, presentation.bar)
+        if finding.same_cause_as is not None:
+            reason = f"same cause as {wording.clean(finding.same_cause_as)}"
+            ET.SubElement(case_in(suite, finding.rule), "skipped", message=reason)
+        elif finding.severity >= presentation.bar:
+            title = f"{finding.severity.label}: {wording.clean(finding.title)}"
+            fail(case_in(suite, finding.rule), title, finding.severity.label, body(finding, diagnosis))
+        else:
+            ET.SubElement(case_in(suite, finding.rule), "system-out").text = body(finding, diagnosis)
     for entry in diagnosis.ruled_out:
-        ET.SubElement(_case(suite, entry.rule), "system-out").text = wording.clean(entry.because)
+        ET.SubElement(case_in(suite, entry.rule), "system-out").text = wording.clean(entry.because)
     for missing in diagnosis.not_run:
         needs = wording.clean(", ".join(missing.needs))
-        ET.SubElement(_case(suite, missing.rule), "skipped", message=f"needs {needs}")
-    suite.set("tests", str(len(suite)))
-    suite.set("failures", str(len(suite.findall("testcase/failure"))))
-    suite.set("errors", "0")
-    suite.set("skipped", str(len(suite.findall("testcase/skipped"))))
+        ET.SubElement(case_in(suite, missing.rule), "skipped", message=f"needs {needs}")
+    return text_of(suite)
+
+
+def case_in(suite: ET.Element, name: str) -> ET.Element:
+    """A new test case of the suite."""
+    return ET.SubElement(suite, "testcase", classname=suite.get("name", "doctor"), name=wording.clean(name), time="0")
+
+
+def fail(case: ET.Element, title: str, kind: str, text: str) -> None:
+    """Let a test case fail; `title` is one line, `text` is shown below it."""
+    ET.SubElement(case, "failure", message=wording.clean(title), type=kind).text = text
+
+
+def body(finding: RankedFinding, diagnosis: Diagnosis) -> str:
+    """A finding with its evidence, a line each."""
+    evidence = (
+        f"{wording.clean(entry.name)}: {wording.evidence_value(entry)} "
+        f"{wording.place(entry.where, diagnosis.window)}".rstrip()
+        for entry in finding.evidence
+    )
+    verify = wording.sentence(finding.verify)
+    told = wording.message(finding, wording.followers(diagnosis, finding))
+    return "\n".join([told, *evidence, *([f"Verify: {verify}"] if verify else [])])
+
+
+def text_of(suite: ET.Element) -> str:
+    """The document of one suite, its counts filled in, ending in a line break."""
+    counts = {"tests": len(suite.findall("testcase"))}
+    for name, element in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        counts[name] = len(suite.findall(f"testcase/{element}"))
+    for name, count in counts.items():
+        suite.set(name, str(count))
+    suite.set("time", "0")
     suites = ET.Element("testsuites")
     suites.append(suite)
     ET.indent(suites, " ")
     # character references for everything beyond ASCII: the text survives any encoding
     text: bytes = ET.tostring(suites, encoding="us-ascii", xml_declaration=True)
     return text.decode("ascii") + "\n"
-
-
-def _finding(suite: ET.Element, finding: RankedFinding, window: Window | None, bar: Severity) -> None:
-    case = _case(suite, finding.rule)
-    if finding.severity >= bar:
-        title = f"{finding.severity.label}: {wording.clean(finding.title)}"
-        ET.SubElement(case, "failure", message=title, type=finding.severity.label).text = _body(finding, window)
-    else:
-        ET.SubElement(case, "system-out").text = _body(finding, window)
-
-
-def _body(finding: RankedFinding, window: Window | None) -> str:
-    evidence = (
-        f"{wording.clean(entry.name)}: {wording.evidence_value(entry)} {wording.place(entry.where, window)}".rstrip()
-        for entry in finding.evidence
-    )
-    verify = wording.sentence(finding.verify)
-    return "\n".join([wording.message(finding), *evidence, *([f"Verify: {verify}"] if verify else [])])
-
-
-def _case(suite: ET.Element, rule: str) -> ET.Element:
-    return ET.SubElement(suite, "testcase", classname="doctor", name=wording.clean(rule))

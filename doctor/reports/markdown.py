@@ -16,9 +16,9 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&])")
 def render(diagnosis: Diagnosis, presentation: Presentation) -> str:
     """The document: verdict, figures, findings, what is not guilty, what was not checked, the recording."""
     lines = [
-        f"## {_text(wording.verdict(diagnosis))}",
+        f"## {escaped(wording.verdict(diagnosis))}",
         "",
-        *_paragraph(" · ".join(map(_text, wording.vitals_parts(diagnosis)))),
+        *_paragraph(" · ".join(map(escaped, wording.vitals_parts(diagnosis)))),
     ]
     for place, finding in enumerate(wording.own_findings(diagnosis), start=1):
         lines.extend(_finding(diagnosis, finding, place))
@@ -30,17 +30,17 @@ def render(diagnosis: Diagnosis, presentation: Presentation) -> str:
 
 
 def _finding(diagnosis: Diagnosis, finding: RankedFinding, place: int) -> Iterator[str]:
-    yield f"### {place}. {_text(finding.title)} ({finding.severity.label})"
+    yield f"### {place}. {escaped(finding.title)} ({finding.severity.label})"
     yield ""
-    yield from _paragraph(_text(wording.sentence(finding.summary)))
+    yield from _paragraph(escaped(wording.sentence(finding.summary)))
     win = wording.gain_sentence(finding.gain)
     if win:
-        yield from _paragraph(f"**To win:** {_text(win)}")
+        yield from _paragraph(f"**To win:** {escaped(win)}")
     yield from _fixes(finding)
     if finding.verify:
-        yield from _paragraph(f"**Verify:** {_text(wording.sentence(finding.verify))}")
+        yield from _paragraph(f"**Verify:** {escaped(wording.sentence(finding.verify))}")
     yield from _evidence(diagnosis, finding)
-    same = ", ".join(_text(follower.title) for follower in wording.followers(diagnosis, finding))
+    same = ", ".join(escaped(follower.title) for follower in wording.followers(diagnosis, finding))
     if same:
         yield from _paragraph(f"**Same cause:** {same}")
     yield from _paragraph(f"More: `doctor explain {finding.rule}`")
@@ -48,8 +48,10 @@ def _finding(diagnosis: Diagnosis, finding: RankedFinding, place: int) -> Iterat
 
 def _fixes(finding: RankedFinding) -> Iterator[str]:
     if finding.fixes:
-        rows = ((wording.framework(fix.target), _code(fix.setting), _text(fix.why)) for fix in finding.fixes)
-        yield from _table(("Where", "Change", "Why"), ((_text(target), setting, why) for target, setting, why in rows))
+        rows = ((wording.framework(fix.target), _code(fix.setting), escaped(fix.why)) for fix in finding.fixes)
+        yield from _table(
+            ("Where", "Change", "Why"), ((escaped(target), setting, why) for target, setting, why in rows)
+        )
 
 
 def _evidence(diagnosis: Diagnosis, finding: RankedFinding) -> Iterator[str]:
@@ -58,9 +60,9 @@ def _evidence(diagnosis: Diagnosis, finding: RankedFinding) -> Iterator[str]:
             ("Evidence", "Value", "Where"),
             (
                 (
-                    _text(entry.name),
-                    _text(wording.evidence_value(entry)),
-                    _text(wording.place(entry.where, diagnosis.window)),
+                    escaped(entry.name),
+                    escaped(wording.evidence_value(entry)),
+                    escaped(wording.place(entry.where, diagnosis.window)),
                 )
                 for entry in finding.evidence
             ),
@@ -72,16 +74,16 @@ def _kernels(diagnosis: Diagnosis) -> Iterator[str]:
     if shown:
         yield from ("### Top kernels", "")
         cells = (wording.kernel_cells(row) for row in shown)
-        yield from _table(wording.KERNEL_COLUMNS, (tuple(map(_text, row)) for row in cells))
+        yield from _table(wording.KERNEL_COLUMNS, (tuple(map(escaped, row)) for row in cells))
 
 
 def _recording(diagnosis: Diagnosis) -> Iterator[str]:
     yield from ("### Recording", "")
-    yield from (f"- {_text(line)}" for line in wording.recording_lines(diagnosis))
+    yield from (f"- {escaped(line)}" for line in wording.recording_lines(diagnosis))
 
 
 def _list(title: str, entries: Iterable[tuple[str, str]]) -> Iterator[str]:
-    lines = [f"- **{_text(head)}**: {_text(body)}" for head, body in entries]
+    lines = [f"- **{escaped(head)}**: {escaped(body)}" for head, body in entries]
     if lines:
         yield from (f"### {title}", "", *lines, "")
 
@@ -97,7 +99,7 @@ def _paragraph(text: str) -> tuple[str, ...]:
     return (text, "") if text else ()
 
 
-def _text(text: str) -> str:
+def escaped(text: str) -> str:
     """Plain text: what Markdown or HTML would read as markup is escaped."""
     return _SPECIAL.sub(r"\\\1", wording.clean(text))
 

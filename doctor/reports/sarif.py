@@ -7,6 +7,7 @@ not checked travels as properties of the run.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,30 +24,55 @@ _HOME = "https://github.com/inference-doctor/inference-doctor"
 
 def render(diagnosis: Diagnosis, presentation: Presentation) -> str:
     """One log with one run."""
-    log = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [_run(diagnosis)]}
+    return log_of([run(diagnosis)])
+
+
+def log_of(runs: list[dict[str, Any]]) -> str:
+    """A log of runs, indented, in ASCII, ending in a line break."""
+    log = {"$schema": _SCHEMA, "version": "2.1.0", "runs": runs}
     return json.dumps(log, indent=1, allow_nan=False) + "\n"
 
 
-def _run(diagnosis: Diagnosis) -> dict[str, Any]:
+def run(diagnosis: Diagnosis) -> dict[str, Any]:
+    """One run: a result a cause. Findings of one cause are one alert; the message names the others."""
     plain = document(diagnosis)
+    causes = wording.own_findings(diagnosis)
     return {
-        "tool": {
-            "driver": {
-                "name": "doctor",
-                "version": __version__,
-                "informationUri": _HOME,
-                "rules": [_rule(finding) for finding in _one_per_rule(diagnosis)],
-            }
-        },
+        "tool": {"driver": _driver([_rule(finding) for finding in _one_per_rule(causes)])},
         "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": _notifications(diagnosis)}],
         "artifacts": [{"location": {"uri": _uri(file.path)}} for file in diagnosis.evidence],
-        "results": [_result(diagnosis, finding) for finding in diagnosis.findings],
+        "results": [_result(diagnosis, finding) for finding in causes],
         "properties": {key: plain[key] for key in ("window", "vitals", "ruled_out", "not_run", "replay")},
     }
 
 
-def _one_per_rule(diagnosis: Diagnosis) -> list[RankedFinding]:
-    return list({finding.rule: finding for finding in reversed(diagnosis.findings)}.values())[::-1]
+def plain_result(diagnosis: Diagnosis, subject: str, words: str) -> dict[str, Any]:
+    """A result that no rule found, such as a vital out of its bound."""
+    return {
+        "ruleId": subject,
+        "level": "error",
+        "message": {"text": wording.clean(words)},
+        "locations": _places(diagnosis),
+        "partialFingerprints": {"doctorFinding/v1": subject},
+    }
+
+
+def failed_run(name: str, reason: str) -> dict[str, Any]:
+    """A run that could read nothing."""
+    note = {"level": "error", "message": {"text": wording.clean(f"{name}: {reason}")}}
+    return {
+        "tool": {"driver": _driver([])},
+        "invocations": [{"executionSuccessful": False, "toolExecutionNotifications": [note]}],
+        "results": [],
+    }
+
+
+def _driver(rules: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"name": "doctor", "version": __version__, "informationUri": _HOME, "rules": rules}
+
+
+def _one_per_rule(causes: Sequence[RankedFinding]) -> list[RankedFinding]:
+    return list({finding.rule: finding for finding in reversed(causes)}.values())[::-1]
 
 
 def _rule(finding: RankedFinding) -> dict[str, Any]:
@@ -59,28 +85,30 @@ def _rule(finding: RankedFinding) -> dict[str, Any]:
 
 
 def _result(diagnosis: Diagnosis, finding: RankedFinding) -> dict[str, Any]:
+    followers = wording.followers(diagnosis, finding)
     return {
         "ruleId": finding.rule,
         "level": wording.level_of(finding.severity),
-        "message": {"text": wording.message(finding)},
-        "locations": [_location(diagnosis, finding)],
+        "message": {"text": wording.message(finding, followers)},
+        "locations": _locations(diagnosis, finding),
         "partialFingerprints": {"doctorFinding/v1": f"{finding.rule}: {finding.title}"},
         "rank": round(100.0 * finding.confidence, 1),
-        "properties": {"severity": finding.severity.label, "same_cause_as": finding.same_cause_as},
+        "properties": {"severity": finding.severity.label, "same_cause": [other.rule for other in followers]},
     }
 
 
-def _location(diagnosis: Diagnosis, finding: RankedFinding) -> dict[str, Any]:
-    """Hosts refuse results without a file and line: the first evidence file stands for the recording."""
+def _locations(diagnosis: Diagnosis, finding: RankedFinding) -> list[dict[str, Any]]:
     ranges = dict.fromkeys(entry.where.range for entry in finding.evidence if entry.where and entry.where.range)
-    location: dict[str, Any] = {
-        "physicalLocation": {"artifactLocation": {"uri": _uri(diagnosis.evidence[0].path)}, "region": {"startLine": 1}}
-        if diagnosis.evidence
-        else {"artifactLocation": {"uri": "unknown"}},
-    }
-    if ranges:
-        location["logicalLocations"] = [{"name": wording.clean(name), "kind": "function"} for name in ranges]
-    return location
+    logical = [{"name": wording.clean(name), "kind": "function"} for name in ranges]
+    return [{**place, **({"logicalLocations": logical} if logical else {})} for place in _places(diagnosis)]
+
+
+def _places(diagnosis: Diagnosis) -> list[dict[str, Any]]:
+    """Hosts refuse results without a file and line: the first evidence file stands for the recording."""
+    return [
+        {"physicalLocation": {"artifactLocation": {"uri": _uri(file.path)}, "region": {"startLine": 1}}}
+        for file in diagnosis.evidence[:1]
+    ]
 
 
 def _notifications(diagnosis: Diagnosis) -> list[dict[str, Any]]:

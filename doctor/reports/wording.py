@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import TypeGuard
 
@@ -256,11 +256,17 @@ def level_of(severity: Severity) -> str:
     return "warning" if severity == Severity.MEDIUM else "note"
 
 
-def message(finding: RankedFinding) -> str:
-    """A finding in one paragraph of plain text, for outputs that have room for no more."""
+def message(finding: RankedFinding, same_cause: Sequence[RankedFinding] = ()) -> str:
+    """A finding and what has the same cause in one paragraph of plain text, for outputs with room for no more."""
     win = gain_sentence(finding.gain)
     fixes = "; ".join(f"{framework(fix.target)}: {clean(fix.setting)}" for fix in finding.fixes)
-    parts = (sentence(finding.summary), f"Win: {win}." if win else "", f"Change: {fixes}." if fixes else "")
+    same = ", ".join(clean(follower.title) for follower in same_cause)
+    parts = (
+        sentence(finding.summary),
+        f"Win: {win}." if win else "",
+        f"Change: {fixes}." if fixes else "",
+        f"Same cause: {same}." if same else "",
+    )
     return " ".join(part for part in parts if part)
 
 

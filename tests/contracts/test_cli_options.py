@@ -24,6 +24,7 @@ OPTIONS = {
         "--window",
         "-o",
     ],
+    "check": ["--allow", "--at-most", "--format", "--only", "--output", "--strict", "-o"],
     "compare": ["--format"],
     "rules": ["--format", "--rules"],
     "explain": ["--rules"],

@@ -26,13 +26,14 @@ def junit_suite(diagnosis: Diagnosis, bar: Severity = Severity.LOW) -> ET.Elemen
     return suite
 
 
-def test_sarif_has_a_result_a_finding_and_its_rule() -> None:
+def test_sarif_has_a_result_a_cause_and_its_rule() -> None:
     run = sarif_run(diagnoses.launch_bound())
     assert [(result["ruleId"], result["level"]) for result in run["results"]] == [
         ("host-dispatch-bound", "error"),
-        ("cudagraph-off", "error"),
         ("lazy-module-load", "warning"),
     ]
+    assert "Same cause: CUDA graphs are off." in run["results"][0]["message"]["text"]
+    assert run["results"][0]["properties"]["same_cause"] == ["cudagraph-off"]
     assert {result["ruleId"] for result in run["results"]} == {rule["id"] for rule in run["tool"]["driver"]["rules"]}
 
 
@@ -57,9 +58,15 @@ def test_junit_fails_at_the_bar_passes_below_and_skips_what_was_not_run() -> Non
     suite = junit_suite(diagnoses.launch_bound(), Severity.HIGH)
     failed = [case.get("name") for case in suite if case.find("failure") is not None]
     skipped = [case.get("name") for case in suite if case.find("skipped") is not None]
-    assert failed == ["host-dispatch-bound", "cudagraph-off"]
+    assert failed == ["host-dispatch-bound"]
     assert "foreign-gpu-process" in skipped
-    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("8", "2", "3")
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("8", "1", "4")
+
+
+def test_junit_skips_what_has_the_cause_of_another_finding() -> None:
+    follower = junit_suite(diagnoses.launch_bound()).find("testcase[@name='cudagraph-off']/skipped")
+    assert follower is not None
+    assert follower.get("message") == "same cause as host-dispatch-bound"
 
 
 def test_junit_shows_the_evidence_in_the_failure() -> None:
@@ -69,9 +76,10 @@ def test_junit_shows_the_evidence_in_the_failure() -> None:
     assert "queue-empty gaps: 81.0 % of window" in failure.text
 
 
-def test_github_gets_one_command_a_finding() -> None:
+def test_github_gets_one_command_a_cause() -> None:
     lines = render(diagnoses.launch_bound(), "github", Presentation()).splitlines()
-    assert [line.split(" ", 1)[0] for line in lines] == ["::error", "::error", "::warning"]
+    assert [line.split(" ", 1)[0] for line in lines] == ["::error", "::warning"]
+    assert "Same cause: CUDA graphs are off." in lines[0]
 
 
 def test_github_gets_a_notice_where_nothing_was_found() -> None:

@@ -1,0 +1,37 @@
+"""What a test leaves behind for the terminal's summary and for JUnit: properties of its report.
+
+Reports travel from the workers of pytest-xdist to the terminal, and their properties with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from doctor.checks.check import Breach
+    from doctor.diagnosis.outcome import Diagnosis
+
+PREFIX = "doctor."
+VERDICT = "doctor.verdict"
+BREACHES = "doctor.breaches"
+
+
+def properties(diagnosis: Diagnosis) -> list[tuple[str, object]]:
+    """Verdict, findings and the figures that are known, as pairs of name and value."""
+    from doctor.checks.judging import known_vitals  # noqa: PLC0415 - only tests that use doctor pay for it
+    from doctor.reports import wording  # noqa: PLC0415
+
+    rules = ",".join(finding.rule for finding in wording.own_findings(diagnosis))
+    figures = [
+        (f"{PREFIX}{name}", f"{value:.6g}") for name, value in known_vitals(diagnosis).items() if value is not None
+    ]
+    return [(VERDICT, wording.verdict(diagnosis)), (f"{PREFIX}findings", rules), *figures]
+
+
+def failure(breaches: Iterable[Breach], diagnosis: Diagnosis, subject: str) -> str:
+    """The message of a failed test: what is ill, each breach with its evidence."""
+    from doctor.reports.check_pages import breach_lines  # noqa: PLC0415 - only tests that fail pay for it
+
+    lines = [line for breach in breaches for line in breach_lines(breach, diagnosis)]
+    return "\n".join([f"{subject} is not healthy:", *(f"  {line}" for line in lines)])
