@@ -1,0 +1,68 @@
+-- oom: failures to allocate, each told once, with what follows from their figures: who held the memory, and how much of it the failing process
+-- could still have used. A text without `this process` is of a container or of an old PyTorch: the process that holds about what PyTorch says is
+-- the failing one itself; where none is listed, its context is taken as 1.5 GiB. Memory nobody is listed for is foreign all the same.
+CREATE TABLE oom AS
+WITH told AS (
+    SELECT *,
+        coalesce(reserved_unallocated_bytes, reserved_bytes - allocated_bytes) AS unused_bytes,
+        row_number() OVER (
+            PARTITION BY source_id, device_id, text_form, tried_bytes, total_bytes, free_bytes, allocated_bytes, rank,
+                CASE WHEN tried_bytes IS NULL THEN phase END
+            ORDER BY (phase IS NULL)::INTEGER, (stack_id IS NULL)::INTEGER, oom_event_id
+        ) AS told_place,
+        min(line_id) OVER (
+            PARTITION BY source_id, device_id, text_form, tried_bytes, total_bytes, free_bytes, allocated_bytes, rank,
+                CASE WHEN tried_bytes IS NULL THEN phase END
+        ) AS first_line_id
+    FROM oom_event
+),
+event AS (
+    -- the driver's bare words repeat what the allocator has said with figures
+    SELECT * FROM told AS one
+    WHERE told_place = 1
+        AND (tried_bytes IS NOT NULL OR NOT EXISTS (
+            SELECT 1 FROM told AS other WHERE other.source_id = one.source_id AND other.total_bytes IS NOT NULL))
+),
+listed AS (
+    SELECT event.source_id, event.oom_event_id, process.pid, process.memory_bytes,
+        event.own_process_bytes IS NULL
+            AND abs(process.memory_bytes - (event.allocated_bytes + coalesce(event.unused_bytes, 0)))
+                <= greatest(2 * 2 ** 30, 0.1 * (event.allocated_bytes + coalesce(event.unused_bytes, 0)))
+            AND process.memory_bytes >= 0.98 * event.allocated_bytes
+            AND row_number() OVER (
+                PARTITION BY event.source_id, event.oom_event_id
+                ORDER BY abs(process.memory_bytes - (event.allocated_bytes + coalesce(event.unused_bytes, 0)))
+            ) = 1 AS is_own
+    FROM event JOIN oom_process AS process USING (source_id, oom_event_id)
+),
+others AS (
+    SELECT source_id, oom_event_id,
+        max(memory_bytes) FILTER (is_own) AS own_listed_bytes, max(pid) FILTER (is_own) AS own_listed_id,
+        coalesce(sum(memory_bytes) FILTER (NOT is_own), 0) AS named_foreign_bytes,
+        count(*) FILTER (NOT is_own) AS named_foreign_count,
+        count(*) FILTER (NOT is_own AND memory_bytes BETWEEN 0.2 * 2 ** 30 AND 1.2 * 2 ** 30) AS context_count,
+        arg_max(pid, memory_bytes) FILTER (NOT is_own) AS largest_foreign_id,
+        max(memory_bytes) FILTER (NOT is_own) AS largest_foreign_bytes
+    FROM listed GROUP BY ALL
+),
+sized AS (
+    SELECT event.*, others.* EXCLUDE (source_id, oom_event_id),
+        coalesce(event.own_process_bytes, own_listed_bytes) IS NOT NULL AS is_own_known,
+        coalesce(event.own_process_bytes, own_listed_bytes, allocated_bytes + coalesce(unused_bytes, 0) + 1.5 * 2 ** 30) AS own_bytes
+    FROM event LEFT JOIN others USING (source_id, oom_event_id)
+)
+SELECT source_id, oom_event_id, line_id, first_line_id, framework, device_id, pid, rank, text_form, phase, hot_spot, is_serving, text AS stack,
+    tried_bytes, total_bytes, free_bytes, allocated_bytes, unused_bytes::BIGINT AS unused_bytes, private_pool_bytes, own_process_bytes, allowed_bytes,
+    own_bytes::BIGINT AS own_bytes, is_own_known, own_listed_id, own_listed_bytes,
+    coalesce(named_foreign_count, 0) AS named_foreign_count, coalesce(context_count, 0) AS context_count, largest_foreign_id, largest_foreign_bytes,
+    coalesce(named_foreign_bytes, 0)::BIGINT AS named_foreign_bytes,
+    greatest(coalesce(named_foreign_bytes, 0), coalesce(total_bytes - free_bytes - own_bytes, 0), 0)::BIGINT AS foreign_bytes,
+    CASE WHEN is_own_known THEN greatest(own_bytes - allocated_bytes - coalesce(unused_bytes, 0), 0) END::BIGINT AS outside_bytes,
+    coalesce(allocated_bytes + coalesce(unused_bytes, 0) > 1.02 * total_bytes, false) AS is_spilled,
+    coalesce(
+        allocated_bytes + coalesce(unused_bytes, 0) + tried_bytes > allowed_bytes,
+        free_bytes - tried_bytes >= greatest(256 * 2 ** 20, 0.02 * total_bytes),
+        false
+    ) AS is_capped
+FROM sized LEFT JOIN text ON text_id = stack_id
+ORDER BY source_id, oom_event_id;

@@ -1,0 +1,45 @@
+-- device_holding: who holds the memory of each device, at the fullest look of each source: what is listed by process, and what nobody is listed for.
+CREATE TABLE device_holding AS
+WITH fullest AS (
+    SELECT *, row_number() OVER (PARTITION BY source_id, device_id ORDER BY memory_used_bytes DESC NULLS LAST, look_id DESC) AS fullness_place
+    FROM gpu_sample WHERE memory_total_bytes IS NOT NULL OR memory_used_bytes IS NOT NULL
+),
+listed AS (
+    SELECT source_id, look_id, device_id, count(DISTINCT pid) AS process_count,
+        count(*) FILTER (memory_bytes IS NULL) AS unsized_count, coalesce(sum(memory_bytes), 0)::BIGINT AS listed_bytes,
+        count(*) FILTER (is_in_proc = false) AS absent_count,
+        count(*) FILTER (process_state IN ('D', 'Z')) AS stuck_count,
+        count(*) FILTER (parent_pid = 1) AS orphan_count,
+        coalesce(sum(memory_bytes) FILTER (parent_pid = 1 OR process_state IN ('D', 'Z')), 0)::BIGINT AS stuck_bytes,
+        coalesce(sum(memory_bytes) FILTER (is_own = false), 0)::BIGINT AS foreign_bytes,
+        count(*) FILTER (is_own) AS own_count,
+        arg_max(pid, coalesce(memory_bytes, 0)) AS largest_id, arg_max(name, coalesce(memory_bytes, 0)) AS largest_name
+    FROM gpu_process GROUP BY ALL
+),
+mps AS (
+    SELECT source_id, look_id, device_id, bool_or(name LIKE 'nvidia-cuda-mps%' OR process_type = 'm+c') AS is_shared FROM gpu_process GROUP BY ALL
+)
+SELECT source_id, device_id, look_id, fullest.name, driver_model, memory_total_bytes AS total_bytes, memory_used_bytes AS used_bytes,
+    memory_free_bytes AS free_bytes, process_list, coalesce(is_pid_namespace, false) AS is_pid_namespace, coalesce(is_mig_on, false) AS is_mig_on,
+    coalesce(is_shared, false) AS is_shared, coalesce(process_count, 0) AS process_count, coalesce(unsized_count, 0) AS unsized_count,
+    coalesce(listed_bytes, 0) AS listed_bytes, coalesce(absent_count, 0) AS absent_count, coalesce(stuck_count, 0) AS stuck_count,
+    coalesce(orphan_count, 0) AS orphan_count, coalesce(stuck_bytes, 0) AS stuck_bytes, coalesce(foreign_bytes, 0) AS foreign_bytes,
+    coalesce(own_count, 0) AS own_count, largest_id, largest_name,
+    greatest(memory_used_bytes - coalesce(listed_bytes, 0), 0)::BIGINT AS unlisted_bytes
+FROM fullest LEFT JOIN listed USING (source_id, look_id, device_id) LEFT JOIN mps USING (source_id, look_id, device_id)
+WHERE fullness_place = 1
+ORDER BY source_id, device_id;
+
+-- context_on_first: processes whose main memory is on another device and that hold a bare context on device 0 as well.
+CREATE TABLE context_on_first AS
+WITH held AS (
+    SELECT source_id, look_id, pid, device_id, max(memory_bytes) AS memory_bytes, any_value(name) AS name FROM gpu_process
+    WHERE memory_bytes IS NOT NULL GROUP BY ALL
+)
+SELECT first.source_id, first.look_id, first.pid, first.name, first.memory_bytes AS context_bytes, main.device_id, main.memory_bytes AS main_bytes
+FROM held AS first JOIN held AS main USING (source_id, look_id, pid)
+WHERE first.device_id = 0 AND main.device_id > 0 AND first.memory_bytes BETWEEN 0.1 * 2 ** 30 AND 1.2 * 2 ** 30
+    AND main.memory_bytes > 2 * first.memory_bytes
+QUALIFY first.look_id = max(first.look_id) OVER (PARTITION BY first.source_id)
+    AND row_number() OVER (PARTITION BY first.source_id, first.pid ORDER BY main.memory_bytes DESC) = 1
+ORDER BY first.source_id, first.pid;
