@@ -34,6 +34,8 @@ WITHOUT_UNIT = {
     "block_y": "threads, as CUDA calls it",
     "block_z": "threads, as CUDA calls it",
     "xid": "a code, not a quantity",
+    "bucket_le": "in the unit that the metric's name says",
+    "reading": "in the unit that the metric's name says",
     "parent_pid": "a name, not a quantity",
     "performance_state": "a name, not a quantity",
     "pcie_generation": "part of a version",

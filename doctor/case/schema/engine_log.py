@@ -27,7 +27,7 @@ engine_figure = Table(
     small("replica_id", "data-parallel rank or engine index, where the line names it"),
     small("rank", "tensor-parallel rank, where the line names it"),
     whole("line_id", "place in the text"),
-    whole("time_ns", "time of the line, ns since the epoch as if the clock were UTC; the year is guessed where left out"),
+    whole("time_ns", "time of the line, ns since the epoch as if the clock were UTC; a year left out is 2000"),
     text_column(
         "figure",
         "total_memory, requested_memory, free_memory, weights, kv_memory, kv_needed, kv_tokens, kv_blocks, "
@@ -139,6 +139,8 @@ bench_row = Table(
     real("draft_token_count", "tokens drafted a step"),
     real("preemption_count", "requests that lost their blocks"),
     real("hit_share", "share of prompt tokens found in the prefix cache, 0 to 1"),
+    real("shared_prefix_count", "prompt tokens that all requests begin with"),
+    real("device_busy_share", "share of the time in which a device worked, 0 to 1"),
     real("client_cpu_share", "share of a core that the load generator took, 0 to 1"),
     real("late_share", "share of requests over their target, 0 to 1"),
     comment="Results of benchmarks, a row per run",

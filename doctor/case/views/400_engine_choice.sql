@@ -1,0 +1,23 @@
+-- engine_choice: what each engine runs with, one row a setting. What a log says ran stands before what a command or a file asks for, later
+-- lines before earlier ones.
+CREATE TABLE engine_choice AS
+SELECT engine, setting, arg_max(told, weight) AS told, arg_max(spelled, weight) AS spelled, arg_max(said_by, weight) AS said_by,
+    try_cast(arg_max(told, weight) AS DOUBLE) AS told_count, max(CASE said_by WHEN 'log' THEN 1 ELSE 0 END) = 1 AS is_logged
+FROM (
+    SELECT *, CASE said_by WHEN 'log' THEN 2 WHEN 'command' THEN 1 ELSE 0 END * 1000000000000 + source_id * 1000000000 + line_id AS weight
+    FROM engine_setting
+)
+GROUP BY engine, setting
+ORDER BY engine, setting;
+
+-- engine_word: which engine the evidence is mostly about, and its version; one row, or none.
+CREATE TABLE engine_word AS
+WITH said AS (
+    SELECT engine FROM engine_sample
+    UNION ALL SELECT engine FROM engine_figure
+    UNION ALL SELECT engine FROM engine_setting
+    UNION ALL SELECT engine FROM engine_event
+    UNION ALL SELECT engine FROM metric
+)
+SELECT engine, (SELECT max(detail) FROM engine_event WHERE event = 'version' AND engine_event.engine = counted.engine) AS version
+FROM (SELECT engine, count(*) AS line_count FROM said WHERE engine IS NOT NULL GROUP BY engine ORDER BY line_count DESC, engine LIMIT 1) AS counted;

@@ -1,0 +1,38 @@
+-- engine_counter: counters and histograms of metrics: what they grew by between the first and the last scrape; since the start of the server
+-- where there is one scrape.
+CREATE TABLE engine_counter AS
+WITH ends AS (
+    SELECT source_id, engine, coalesce(replica_id, 0) AS replica_id, metric, reading_kind, bucket_le, detail,
+        arg_min(reading, scrape_id) AS first_reading, arg_max(reading, scrape_id) AS last_reading, count(DISTINCT scrape_id) AS scrape_count
+    FROM metric WHERE reading_kind <> 'gauge'
+    GROUP BY ALL
+)
+SELECT engine, replica_id, metric, reading_kind, bucket_le, detail, max(scrape_count) AS scrape_count,
+    sum(CASE WHEN scrape_count > 1 AND last_reading >= first_reading THEN last_reading - first_reading ELSE last_reading END) AS grown_count
+FROM ends
+GROUP BY engine, replica_id, metric, reading_kind, bucket_le, detail
+ORDER BY ALL;
+
+-- engine_loss: requests that lost their KV blocks and were computed again, with what they are counted against; one row an engine.
+CREATE TABLE engine_loss AS
+WITH lost AS (
+    SELECT engine, sum(preemption_count) AS lost_count FROM engine_sample WHERE preemption_count IS NOT NULL GROUP BY engine
+    UNION ALL
+    SELECT engine, sum(amount_count) FROM engine_event WHERE event IN ('retracted', 'preempted_now') GROUP BY engine
+    UNION ALL  -- cumulative, and one line in fifty
+    SELECT engine, max(amount_count) FROM engine_event WHERE event = 'preempted' GROUP BY engine
+    UNION ALL
+    SELECT engine, sum(grown_count) FROM engine_counter
+    WHERE metric IN ('num_preemptions', 'preemptions', 'num_retracted_requests', 'num_retractions') AND reading_kind = 'counter' GROUP BY engine
+),
+finished AS (
+    SELECT engine, sum(grown_count) AS finished_count FROM engine_counter
+    WHERE metric IN ('request_success', 'num_requests', 'requests_finished') AND reading_kind = 'counter' GROUP BY engine
+),
+timed AS (
+    SELECT engine, max(time_ns) - min(time_ns) AS span_ns FROM engine_sample GROUP BY engine
+)
+SELECT engine, max(lost_count) AS lost_count, any_value(finished_count) AS finished_count, any_value(span_ns) AS span_ns
+FROM lost LEFT JOIN finished USING (engine) LEFT JOIN timed USING (engine)
+GROUP BY engine
+ORDER BY engine;

@@ -1,0 +1,33 @@
+-- bench_comparison: pairs of runs of a benchmark that differ in one word only (a policy, a client, a quantisation) at the same load, or in one
+-- setting of the load; the slower first.
+CREATE TABLE bench_comparison AS
+WITH run AS (
+    SELECT *, coalesce(output_token_hz, total_token_hz, CASE WHEN output_token_count IS NOT NULL THEN request_hz * output_token_count END, request_hz) AS rate_hz,
+        coalesce(batch_count, concurrency_count) AS load_count
+    FROM bench_row
+),
+word AS (
+    SELECT source_id, row_id, unnest(json_keys(condition::JSON)) AS word FROM run WHERE condition IS NOT NULL
+),
+told AS (
+    SELECT word.source_id, word.row_id, word.word, json_extract_string(run.condition::JSON, '$."' || word.word || '"') AS told
+    FROM word JOIN run USING (source_id, row_id)
+),
+pair AS (
+    SELECT slow.source_id, slow.row_id AS slow_row_id, fast.row_id AS fast_row_id, slow.rate_hz AS slow_hz, fast.rate_hz AS fast_hz, slow.load_count,
+        slow.tpot_p50_ns AS slow_tpot_ns, fast.tpot_p50_ns AS fast_tpot_ns, slow.tpot_p99_ns AS slow_tpot_p99_ns, fast.tpot_p99_ns AS fast_tpot_p99_ns,
+        slow.prompt_token_count, slow.condition AS slow_condition, fast.condition AS fast_condition, slow.hit_share AS slow_hit_share,
+        fast.hit_share AS fast_hit_share, slow.ttft_p50_ns AS slow_ttft_ns, fast.ttft_p50_ns AS fast_ttft_ns,
+        slow.preemption_count AS slow_preemption_count, slow.device_busy_share AS slow_busy_share, slow.client_cpu_share AS slow_client_share
+    FROM run AS slow JOIN run AS fast ON slow.source_id = fast.source_id AND slow.row_id <> fast.row_id
+        AND slow.load_count IS NOT DISTINCT FROM fast.load_count AND slow.request_rate_hz IS NOT DISTINCT FROM fast.request_rate_hz
+        AND slow.tensor_parallel_count IS NOT DISTINCT FROM fast.tensor_parallel_count
+        AND slow.prompt_token_count IS NOT DISTINCT FROM fast.prompt_token_count AND slow.condition IS DISTINCT FROM fast.condition
+    WHERE slow.rate_hz < fast.rate_hz OR (slow.rate_hz IS NULL AND slow.tpot_p50_ns > fast.tpot_p50_ns)
+)
+SELECT pair.*, a.word, a.told AS slow_told, b.told AS fast_told
+FROM pair JOIN told AS a ON a.source_id = pair.source_id AND a.row_id = pair.slow_row_id
+    JOIN told AS b ON b.source_id = pair.source_id AND b.row_id = pair.fast_row_id AND b.word = a.word
+WHERE a.told <> b.told AND (SELECT count(*) FROM told AS c JOIN told AS d ON c.source_id = d.source_id AND c.word = d.word AND c.told <> d.told
+    AND c.source_id = pair.source_id AND c.row_id = pair.slow_row_id AND d.row_id = pair.fast_row_id) = 1
+ORDER BY pair.source_id, slow_row_id, fast_row_id;

@@ -1,0 +1,93 @@
+"""What `vllm bench serve` and SGLang's `bench_serving` print when they are done: one table row a run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from doctor.case.batch import SourceFacts, TableBatch
+from doctor.readers.text.engine_lines import number
+from doctor.readers.text.scanner import batch_of
+
+_HEAD = "Serving Benchmark Result"
+_LINE = re.compile(r"\s{0,8}([A-Z][\w ()/%.\-]{2,60}?):\s{1,40}([\d.,]{1,40}|inf|nan)\s{0,8}\Z")
+_MS = 10**6
+_FIELDS: dict[str, tuple[str, float]] = {
+    "Successful requests": ("completed_count", 1),
+    "Maximum request concurrency": ("concurrency_count", 1),
+    "Max request concurrency": ("concurrency_count", 1),
+    "Concurrency": ("concurrency_count", 1),
+    "Request rate configured (RPS)": ("request_rate_hz", 1),
+    "Traffic request rate": ("request_rate_hz", 1),
+    "Request throughput (req/s)": ("request_hz", 1),
+    "Output token throughput (tok/s)": ("output_token_hz", 1),
+    "Total Token throughput (tok/s)": ("total_token_hz", 1),
+    "Total token throughput (tok/s)": ("total_token_hz", 1),
+    "Median TTFT (ms)": ("ttft_p50_ns", _MS),
+    "P99 TTFT (ms)": ("ttft_p99_ns", _MS),
+    "Median TPOT (ms)": ("tpot_p50_ns", _MS),
+    "P99 TPOT (ms)": ("tpot_p99_ns", _MS),
+    "Median ITL (ms)": ("itl_p50_ns", _MS),
+    "P99 ITL (ms)": ("itl_p99_ns", _MS),
+    "Median E2EL (ms)": ("latency_ns", _MS),
+    "Median E2E Latency (ms)": ("latency_ns", _MS),
+    "P99 E2EL (ms)": ("latency_p99_ns", _MS),
+    "Accept length": ("accept_length_count", 1),
+    "Acceptance length": ("accept_length_count", 1),
+}
+
+
+class ServingResultScanner:
+    """Blocks between a line of `=` with the title and the closing line of `=`."""
+
+    kind = "bench-table"
+    clues = (_HEAD,)
+
+    def __init__(self) -> None:
+        self._rows: list[dict[str, Any]] = []
+        self._row: dict[str, Any] | None = None
+        self._count = 0
+        self._lines_left = 0
+
+    @property
+    def is_open(self) -> bool:
+        """True inside a result."""
+        return self._row is not None
+
+    def line(self, number: int, text: str) -> None:
+        """Look at one line."""
+        if _HEAD in text:
+            self._close()
+            self._row, self._lines_left = {}, 80
+        elif self._row is not None:
+            self._lines_left -= 1
+            self._field(text)
+            if text.lstrip().startswith("=====") or self._lines_left == 0:
+                self._close()
+
+    def drain(self) -> Iterator[TableBatch]:
+        """Results found since the last call."""
+        rows, self._rows = self._rows, []
+        if rows:
+            yield batch_of("bench_row", rows, self.kind)
+
+    def facts(self) -> SourceFacts | None:
+        """The tool; None where the text holds no result."""
+        self._close()
+        return SourceFacts(self.kind, "serving benchmark", is_complete=True) if self._count else None
+
+    def _field(self, text: str) -> None:
+        found = _LINE.match(text)
+        if found is None or self._row is None:
+            return
+        value, known = number(found[2]), _FIELDS.get(found[1].strip())
+        if known is not None and value is not None and value != float("inf"):
+            column, scale = known
+            self._row[column] = round(value * scale) if column.endswith("_ns") else value
+
+    def _close(self) -> None:
+        row, self._row = self._row, None
+        if row:
+            self._rows.append({"row_id": self._count, "tool": "serving", **row})
+            self._count += 1
