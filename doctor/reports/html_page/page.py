@@ -147,7 +147,7 @@ def page_of(diagnosis: Diagnosis) -> Page:
     window = wording.window_sentence(diagnosis.window)
     parts: dict[str, tuple[object, ...]] = {
         "vitals": wording.vitals_parts(diagnosis),
-        "timeline": diagnosis.display.timeline,
+        "timeline": diagnosis.display.timeline or diagnosis.display.zoom.tracks,
         "findings": findings,
         "kernels": diagnosis.display.kernels,
         "ruled-out": diagnosis.ruled_out,
