@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from engine.execution.forward import EagerPass
 
 _NEW_TOKENS = (1, 2, 3, 5, 9, 16, 17, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
-# Triton compiles a kernel apart for numbers that 16 divides.
 _REQUESTS = (3, 16, 32, 64)
 _SHORT_PROMPT = 18
 

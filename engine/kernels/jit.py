@@ -25,7 +25,17 @@ if not torch.cuda.is_available():
 import triton
 import triton.language as tl
 
-__all__ = ["OVERLAPS", "dot", "jit", "launch_options", "start_next_kernel", "tl", "triton", "wait_for_previous_kernel"]
+__all__ = [
+    "OVERLAPS",
+    "dot",
+    "jit",
+    "jit_once_for",
+    "launch_options",
+    "start_next_kernel",
+    "tl",
+    "triton",
+    "wait_for_previous_kernel",
+]
 
 OVERLAPS = torch.cuda.is_available() and torch.version.cuda is not None and torch.cuda.get_device_capability() >= (9, 0)
 """Whether the device can start a kernel before the previous one has ended (Hopper and later)."""
@@ -40,6 +50,19 @@ _INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 def jit(function: Callable[..., Any]) -> Any:
     """`triton.jit` with a type: the result is launched as `kernel[grid](...)`, or called from another kernel."""
     return triton.jit(function)
+
+
+def jit_once_for(*arguments: str) -> Callable[[Callable[..., Any]], Any]:
+    """`jit`, compiled once whatever the values of these arguments are.
+
+    Triton compiles a kernel apart for numbers that are 1 or that 16 divides, and for addresses on 16 bytes. What
+    changes from batch to batch must not do that: a compilation takes a second, in the middle of serving.
+    """
+
+    def declare(function: Callable[..., Any]) -> Any:
+        return triton.jit(function, do_not_specialize=arguments)
+
+    return declare
 
 
 def launch_options(num_warps: int, num_stages: int = 1) -> dict[str, int | bool]:

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from engine.kernels.jit import OVERLAPS, jit, launch_options, start_next_kernel, tl, triton, wait_for_previous_kernel
+from engine.kernels.jit import (
+    OVERLAPS,
+    jit_once_for,
+    launch_options,
+    start_next_kernel,
+    tl,
+    triton,
+    wait_for_previous_kernel,
+)
 from engine.kernels.paging import to_stored
 from engine.kernels.rotary import check_angles, load_rotated, rotate_reference
 
@@ -18,7 +26,7 @@ if TYPE_CHECKING:
     from engine.kernels.paging import Pages
 
 
-@jit
+@jit_once_for("slot_ptr")
 def _kv_write_kernel(
     q_ptr: tl.tensor,
     k_ptr: tl.tensor,

@@ -18,8 +18,17 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from engine.kernels.jit import OVERLAPS, jit, launch_options, start_next_kernel, tl, triton, wait_for_previous_kernel
-from engine.kernels.paging import slot_offsets, to_stored
+from engine.kernels.jit import (
+    OVERLAPS,
+    jit,
+    jit_once_for,
+    launch_options,
+    start_next_kernel,
+    tl,
+    triton,
+    wait_for_previous_kernel,
+)
+from engine.kernels.paging import requests_block, slot_offsets, to_stored
 from engine.kernels.rotary import check_angles, load_rotated
 from engine.kernels.softmax_block import attend_block, fresh_state
 from engine.kernels.split_merge import is_last_to_arrive, merge_splits
@@ -103,7 +112,7 @@ def _tokens_before(
     return tl.sum(tl.where(q_len <= TOKEN_LIMIT, q_len, 0), axis=0)
 
 
-@jit
+@jit_once_for("slot_ptr", "table_ptr", "seq_lens_ptr", "cu_q_ptr", "table_stride", "split_stride")
 def _decode_kernel(
     q_ptr: tl.tensor,
     k_ptr: tl.tensor,
@@ -328,7 +337,7 @@ def paged_decode(
         MAX_SPLITS=MAX_SPLITS,
         MERGE_ROWS=_MERGE_ROWS,
         PACKS_SCRATCH=scratch_tokens < num_tokens,
-        BLOCK_B=triton.next_power_of_2(num_requests) if scratch_tokens < num_tokens else 1,
+        BLOCK_B=requests_block(num_requests) if scratch_tokens < num_tokens else 1,
         STORES=new.kv is not None,
         ROTATE=new.angles is not None,
         OVERLAP=OVERLAPS,

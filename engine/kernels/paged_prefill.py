@@ -13,9 +13,18 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from engine.kernels.jit import OVERLAPS, jit, launch_options, start_next_kernel, tl, triton, wait_for_previous_kernel
+from engine.kernels.jit import (
+    OVERLAPS,
+    jit,
+    jit_once_for,
+    launch_options,
+    start_next_kernel,
+    tl,
+    triton,
+    wait_for_previous_kernel,
+)
 from engine.kernels.paged_decode import MAX_QUERIES
-from engine.kernels.paging import slot_offsets
+from engine.kernels.paging import requests_block, slot_offsets
 from engine.kernels.softmax_block import attend_block, fresh_state
 
 if TYPE_CHECKING:
@@ -62,7 +71,7 @@ def _request_of_tile(
     return tl.sum(begun.to(tl.int32), axis=0) - 1
 
 
-@jit
+@jit_once_for("table_ptr", "seq_lens_ptr", "cu_q_ptr", "num_requests", "table_stride")
 def _prefill_kernel(
     q_ptr: tl.tensor,
     out_ptr: tl.tensor,
@@ -195,7 +204,7 @@ def paged_prefill(new: NewTokens, pages: Pages, paging: Paging, scores: Scores, 
         WINDOW=scores.window or 0,
         DECODE_LIMIT=MAX_QUERIES,
         TILE_TOKENS=tile.rows // group,
-        BLOCK_B=triton.next_power_of_2(num_requests),
+        BLOCK_B=requests_block(num_requests),
         BLOCK_M=tile.rows,
         BLOCK_N=tile.keys,
         OVERLAP=OVERLAPS,

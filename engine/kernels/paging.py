@@ -7,10 +7,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from engine.kernels.jit import jit, tl
+from engine.kernels.jit import jit, tl, triton
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+_LEAST_REQUESTS_BLOCK = 256
+
+
+def requests_block(num_requests: int) -> int:
+    """Lanes to look through all requests of a batch: one width for every usual batch, so that one kernel serves all."""
+    return int(max(_LEAST_REQUESTS_BLOCK, triton.next_power_of_2(num_requests)))
 
 
 class Paging(Protocol):

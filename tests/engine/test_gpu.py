@@ -114,3 +114,20 @@ def test_sampled_requests_repeat_with_their_seed_on_either_device(llama: tuple[P
     on_cpu = LLM(str(folder), device="cpu", dtype="float32").generate(requests.prompts, params)
     assert alone[0].token_ids == on_gpu[3].token_ids
     assert [answer.token_ids for answer in on_cpu] == [answer.token_ids for answer in on_gpu]
+
+
+def test_no_kernel_is_compiled_while_requests_are_served(llama: tuple[Path, MixedRequests]) -> None:
+    triton = pytest.importorskip("triton")
+    folder, requests = llama
+    llm = build(folder, dtype="bfloat16", prefix_caching=True)
+    draft = build(folder, dtype="bfloat16", speculate="ngram", ngram_min=1)
+    compiled: list[str] = []
+    triton.knobs.runtime.jit_post_compile_hook = lambda **about: compiled.append(about["repr"])
+    try:
+        for served in (llm, draft):
+            for first in range(0, 24, 7):  # batches of several sizes, the later ones behind cached prompts
+                served.generate(requests.prompts[first:], requests.params[first:])
+    finally:
+        triton.knobs.runtime.jit_post_compile_hook = None
+    assert llm.core.counters.prefix_hit_tokens > 0
+    assert compiled == []
