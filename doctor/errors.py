@@ -8,6 +8,7 @@ DoctorError                  shown to the user as one line; `exit_code` is the p
 │   └── EvidenceTooLargeError  over the bound that protects the machine
 ├── CaseError                a case file cannot be opened, is of another version, or refuses a query
 ├── CatalogueError           a rule file is wrong, or the package `rules` is somebody else's
+├── DeviceError              no device can be asked: no driver, no device, no permission
 └── ToolMissingError         a program that the user asked for is not installed
 """
 
@@ -50,6 +51,10 @@ class CaseError(DoctorError):
 
 class CatalogueError(DoctorError):
     """A rule file is wrong, or the importable package `rules` is somebody else's."""
+
+
+class DeviceError(DoctorError):
+    """No device can be asked: no driver, no device or no permission; the message says which."""
 
 
 class ToolMissingError(DoctorError):

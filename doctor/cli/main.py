@@ -16,7 +16,7 @@ from doctor.cli.output import say
 from doctor.errors import DoctorError
 from doctor.version import __version__
 
-COMMANDS = ("diagnose", "check", "compare", "rules", "explain", "convert", "redact", "sql")
+COMMANDS = ("diagnose", "check", "compare", "rules", "explain", "convert", "redact", "sql", "vitals")
 _EXAMPLES = """\b
 Examples:
   doctor diagnose trace.nsys-rep          what is wrong, and what to change

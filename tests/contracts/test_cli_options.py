@@ -31,6 +31,7 @@ OPTIONS = {
     "convert": ["--no-progress", "--output", "--strict", "-o"],
     "redact": ["--output", "-o"],
     "sql": ["--format"],
+    "vitals": ["--format", "--interval", "--watch"],
 }
 
 
