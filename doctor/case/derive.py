@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 
 import duckdb
 
+from doctor.case.arrays.derivation import Derivation, Relations
 from doctor.errors import CaseError, UsageError
 
 _CREATED = re.compile(r'^CREATE TABLE (?:IF NOT EXISTS )?"?(\w+)"?', re.MULTILINE)
@@ -52,8 +55,10 @@ def derive(connection: duckdb.DuckDBPyConnection, choice: WindowChoice | None = 
     connection.execute("CREATE TABLE window_request (start_ns BIGINT, end_ns BIGINT, chosen_by TEXT)")
     if choice is not None:
         _request_window(connection, choice)
-    for script in scripts:
-        connection.execute(script)
+    derivation = Derivation(connection)
+    for script in _scripts():
+        with _registered(connection, derivation.relations(script.name.removesuffix(".sql"))):
+            connection.execute(script.read_text(encoding="utf-8"))
     if choice is not None:
         _refuse_empty_window(connection)
     connection.execute(_DERIVATION, _derivation(choice))
@@ -69,7 +74,7 @@ def is_derived(connection: duckdb.DuckDBPyConnection, choice: WindowChoice | Non
 def _derivation(choice: WindowChoice | None) -> dict[str, object]:
     """What derived tables depend on, besides the evidence."""
     digest = hashlib.sha256()
-    for script in _scripts():
+    for script in (*_scripts(), *_array_modules()):
         digest.update(script.read_bytes())
     start_ns, end_ns = (choice.span_ns if choice is not None else None) or (None, None)
     range_name = None if choice is None or choice.span_ns is not None else choice.range_name
@@ -78,6 +83,17 @@ def _derivation(choice: WindowChoice | None) -> dict[str, object]:
 
 def _is_read_only(connection: duckdb.DuckDBPyConnection) -> bool:
     return bool(connection.execute(_READ_ONLY).fetchall())
+
+
+@contextmanager
+def _registered(connection: duckdb.DuckDBPyConnection, relations: Relations) -> Iterator[None]:
+    for name, rows in relations.items():
+        connection.register(name, rows)
+    try:
+        yield
+    finally:
+        for name in relations:
+            connection.unregister(name)
 
 
 def derived_tables() -> tuple[str, ...]:
@@ -91,6 +107,12 @@ def derived_tables() -> tuple[str, ...]:
 def _scripts() -> list[resources.abc.Traversable]:
     folder = resources.files("doctor.case").joinpath("views")
     return sorted((entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda entry: entry.name)
+
+
+def _array_modules() -> list[resources.abc.Traversable]:
+    """What the SQL files' relations are made by."""
+    folder = resources.files("doctor.case.arrays")
+    return sorted((entry for entry in folder.iterdir() if entry.name.endswith(".py")), key=lambda entry: entry.name)
 
 
 def _request_window(connection: duckdb.DuckDBPyConnection, choice: WindowChoice) -> None:

@@ -13,6 +13,7 @@ from doctor.case.batch import SourceFacts, TableBatch
 from doctor.errors import EvidenceError
 from doctor.formats.nsys_export import export, tables
 from doctor.formats.nsys_export.recording import Recording
+from doctor.readers.ahead import read_ahead
 from doctor.readers.protocol import Progress, no_progress
 from doctor.readers.sqlite_header import MAGIC
 from doctor.readers.sqlite_tables import SqliteTables
@@ -45,11 +46,14 @@ class NsysSqliteReader:
         """
         with SqliteTables(path, progress) as file:
             file.expect([table.name for table in _BULK])
-            for part in export.read_export(file):
-                if isinstance(part, Recording):
-                    yield _facts(self.kind, part, tuple(file.damage))
-                else:
-                    yield TableBatch(part.table, part.rows)
+            yield from read_ahead(self._parts(file))
+
+    def _parts(self, file: SqliteTables) -> Iterator[TableBatch | SourceFacts]:
+        for part in export.read_export(file):
+            if isinstance(part, Recording):
+                yield _facts(self.kind, part, tuple(file.damage))
+            else:
+                yield TableBatch(part.table, part.rows)
 
 
 def _facts(kind: str, recording: Recording, damage: tuple[str, ...]) -> SourceFacts:

@@ -23,7 +23,8 @@ from doctor.formats.nsys_export.tables import ExportTable, Only
 from doctor.readers.protocol import Progress
 from doctor.readers.sqlite_header import SqliteHeader, read_header, with_whole_pages
 
-_BATCH_ROWS = 1 << 16
+_BATCH_ROWS = 122_880
+"""As many as DuckDB compresses at a time: whole groups of rows are stored in three quarters of the time of halves."""
 
 
 class SqliteTables:
@@ -49,7 +50,9 @@ class SqliteTables:
         with ExitStack() as resources:
             readable = resources.enter_context(with_whole_pages(path, header))
             self._uri = f"{readable.absolute().as_uri()}?mode=ro&immutable=1"
-            self._connection = resources.enter_context(closing(sqlite3.connect(self._uri, uri=True)))
+            self._connection = resources.enter_context(
+                closing(sqlite3.connect(self._uri, uri=True, check_same_thread=False))
+            )
             self._connection.text_factory = _decode
             self._columns = self._read_schema()
             self._resources = resources.pop_all()

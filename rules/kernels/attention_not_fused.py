@@ -48,37 +48,9 @@ THRESHOLDS = {
     "min_count": Threshold(4, "softmax kernels", source="fewer than the layers of any language model"),
 }
 
-SANDWICHES = """
-    WITH sequence AS (
-        SELECT device_op_id, source_id, device_id, stream_id, start_ns, end_ns, family,
-            row_number() OVER (PARTITION BY source_id, device_id, stream_id ORDER BY device_op_id) AS place
-        FROM device_op, steady_window
-        WHERE kind = 'kernel' AND start_ns >= from_ns AND start_ns < until_ns
-            AND EXISTS (SELECT 1 FROM kernel_name WHERE family = 'softmax')  -- most recordings end here, at no cost
-    ),
-    placed AS (
-        SELECT *,
-            max(CASE WHEN family = 'gemm' THEN place END) OVER before AS product_before,
-            min(CASE WHEN family = 'gemm' THEN place END) OVER after AS product_after,
-            max(CASE WHEN family IN ('sampling', 'moe', 'select', 'attention') THEN place END) OVER before AS other_before,
-            min(CASE WHEN family IN ('sampling', 'moe', 'select', 'attention') THEN place END) OVER after AS other_after
-        FROM sequence
-        WINDOW before AS (PARTITION BY source_id, device_id, stream_id ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
-            after AS (PARTITION BY source_id, device_id, stream_id ORDER BY place ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)
-    ),
-    sandwich AS (
-        SELECT source_id, device_id, stream_id, product_before, product_after
-        FROM placed
-        WHERE family = 'softmax' AND place - product_before <= 12 AND product_after - place <= 6
-            AND coalesce(other_before, -1) < product_before AND coalesce(other_after, product_after + 1) > product_after
-    )
-"""
-
-INNER = f"""{SANDWICHES}
-    SELECT sequence.device_op_id
-    FROM sequence ASOF JOIN sandwich ON sequence.source_id = sandwich.source_id AND sequence.device_id = sandwich.device_id
-        AND sequence.stream_id = sandwich.stream_id AND sequence.place > sandwich.product_before
-    WHERE sequence.place < sandwich.product_after
+INNER = """
+    SELECT device_op_id FROM between_products
+    WHERE product_op_id IN (SELECT product_op_id FROM softmax_between WHERE before_count <= 12 AND after_count <= 6)
 """
 
 SQL = f"""

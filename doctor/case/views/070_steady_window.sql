@@ -2,30 +2,8 @@
 -- From the first launch of device work to the end of the last, less (1) a stray event that stands alone behind a gap longer than everything
 -- else, (2) the load phase: whatever ran before the first compute kernel, where it takes more than a twentieth of the time. The table
 -- `window_request`, filled from the options, replaces all of that.
+-- Reads the relation quiet_time (doctor.case.arrays.operations): times in which no device of the case worked.
 CREATE TABLE IF NOT EXISTS window_request (start_ns BIGINT, end_ns BIGINT, chosen_by TEXT);
-
--- _quiet: maximal times in which no device of the case worked, with the work on either side. device_op lies in order of start, so that windows
--- run over it as it lies, without a sort; what is not idle is busy.
-CREATE TABLE _quiet AS
-WITH span AS (
-    SELECT min(start_ns) AS first_ns, max(end_ns) AS last_ns FROM device_op
-),
-reached AS (
-    SELECT start_ns, max(end_ns) OVER (ROWS UNBOUNDED PRECEDING) AS reached_ns FROM device_op
-),
-followed AS (
-    SELECT lag(reached_ns) OVER () AS start_ns, start_ns AS end_ns FROM reached
-),
-gap AS (
-    SELECT start_ns, end_ns, sum(end_ns - start_ns) OVER (ORDER BY start_ns ROWS UNBOUNDED PRECEDING) AS idle_until_ns
-    FROM followed WHERE end_ns > start_ns
-),
-idle AS (
-    SELECT sum(end_ns - start_ns) AS idle_ns FROM followed WHERE end_ns > start_ns
-)
-SELECT start_ns, end_ns, end_ns - first_ns - idle_until_ns AS busy_before_ns,
-    last_ns - end_ns - (idle_ns - idle_until_ns) AS busy_after_ns, last_ns - first_ns - idle_ns AS busy_ns
-FROM gap, span, idle;
 
 -- stray_gap: a gap of at least half the recording with under one hundredth of the work on one side
 CREATE TABLE stray_gap AS
@@ -33,18 +11,18 @@ WITH span AS (
     SELECT min(start_ns) AS start_ns, max(end_ns) AS end_ns FROM device_op
 ),
 left_cut AS (
-    SELECT _quiet.*, 'before' AS side FROM _quiet, span
-    WHERE _quiet.end_ns - _quiet.start_ns >= 0.5 * (span.end_ns - span.start_ns) AND busy_before_ns < 0.01 * busy_ns
-    ORDER BY _quiet.end_ns DESC LIMIT 1
+    SELECT quiet_time.*, 'before' AS side FROM quiet_time, span
+    WHERE quiet_time.end_ns - quiet_time.start_ns >= 0.5 * (span.end_ns - span.start_ns) AND busy_before_ns < 0.01 * busy_ns
+    ORDER BY quiet_time.end_ns DESC LIMIT 1
 ),
 right_cut AS (
-    SELECT _quiet.*, 'after' AS side
-    FROM _quiet, span, (SELECT coalesce((SELECT end_ns FROM left_cut), (SELECT start_ns FROM span)) AS from_ns)
-    WHERE _quiet.end_ns - _quiet.start_ns >= 0.5 * (span.end_ns - from_ns) AND busy_after_ns < 0.01 * busy_ns AND _quiet.start_ns > from_ns
-    ORDER BY _quiet.start_ns LIMIT 1
+    SELECT quiet_time.*, 'after' AS side
+    FROM quiet_time, span, (SELECT coalesce((SELECT end_ns FROM left_cut), (SELECT start_ns FROM span)) AS from_ns)
+    WHERE quiet_time.end_ns - quiet_time.start_ns >= 0.5 * (span.end_ns - from_ns) AND busy_after_ns < 0.01 * busy_ns AND quiet_time.start_ns > from_ns
+    ORDER BY quiet_time.start_ns LIMIT 1
 ),
 idle AS (
-    SELECT sum(end_ns - start_ns) AS idle_ns FROM _quiet
+    SELECT sum(end_ns - start_ns) AS idle_ns FROM quiet_time
 )
 SELECT start_ns, end_ns, side, (end_ns - start_ns) / idle_ns AS share_of_idle,
     least(busy_before_ns, busy_after_ns) / busy_ns AS share_of_work_cut
@@ -84,10 +62,11 @@ first_op AS (
 ),
 -- the first operation of each device starts its window when its launch was called
 called AS (
-    SELECT min(called_ns) AS start_ns
+    SELECT min(host_call.start_ns) AS start_ns
     FROM first_op
     JOIN device_op ON device_op.start_ns = first_op.start_ns
-    JOIN _launched USING (device_op_id)
+    JOIN launch USING (device_op_id)
+    JOIN host_call USING (host_call_id)
 ),
 steady AS (
     -- a call from before a stray gap belongs to what was cut
@@ -103,8 +82,6 @@ steady AS (
 SELECT start_ns AS from_ns, end_ns AS until_ns, chosen_by FROM window_request
 UNION ALL
 SELECT start_ns, end_ns, chosen_by FROM steady WHERE NOT EXISTS (SELECT 1 FROM window_request);
-
-DROP TABLE _quiet;
 
 -- A recording in which nothing takes any time still has a window: of one nanosecond, so that shares of it exist.
 UPDATE steady_window SET until_ns = from_ns + 1 WHERE until_ns <= from_ns;

@@ -1,57 +1,22 @@
 -- step: engine steps inside the window, per process. Told by annotation ranges whose name says step, decode, iteration or the like; otherwise by
 -- an operation that comes back at regular distances in the sequence of device work.
 -- An exchange with the host (a copy up or down) marks a step best: pieces of a micro-batched step follow each other without one.
-CREATE TABLE _op_sequence AS
-SELECT op.source_id, op.pid, op.device_op_id, op.start_ns, op.family,
-    -- work belongs to the step that launched it, however late it runs
-    coalesce(called_ns, op.start_ns) AS called_ns,
-    hash(op.kind, op.name_id, op.grid_blocks, op.copy_kind, op.size_bytes) AS signature,
-    coalesce(op.kind = 'memcpy' AND op.copy_kind IN ('htod', 'dtoh'), false) AS is_exchange,
-    row_number() OVER (PARTITION BY op.source_id, op.pid ORDER BY op.device_op_id) AS place
-FROM device_op AS op
-LEFT JOIN _launched USING (device_op_id), steady_window
-WHERE op.start_ns >= from_ns AND op.start_ns < until_ns;
-
--- _marker: operations that come back at least three times, at regular distances, over a seventh of the window
-CREATE TABLE _marker AS
-WITH spaced AS (
-    SELECT *, place - lag(place) OVER (PARTITION BY source_id, pid, signature ORDER BY place) AS distance FROM _op_sequence
-),
-counted AS (
-    SELECT source_id, pid, signature, count(*) AS occurrence_count, median(distance) AS usual_distance, bool_or(is_exchange) AS is_exchange,
-        any_value(family) AS family, min(start_ns) AS first_ns, max(start_ns) AS last_ns, max(place) - min(place) AS place_span
-    FROM spaced GROUP BY source_id, pid, signature HAVING count(*) >= 3
-),
-total AS (
-    SELECT source_id, pid, max(place) AS op_count FROM _op_sequence GROUP BY source_id, pid
-),
-regular AS (
-    SELECT spaced.source_id, spaced.pid, signature,
-        avg((abs(distance - usual_distance) <= greatest(2, 0.1 * usual_distance))::INTEGER) AS regular_share
-    FROM spaced JOIN counted USING (source_id, pid, signature)
-    WHERE distance IS NOT NULL
-    GROUP BY spaced.source_id, spaced.pid, signature
-)
-SELECT source_id, pid, signature, occurrence_count, is_exchange, family, first_ns
-FROM counted
-JOIN regular USING (source_id, pid, signature)
-JOIN total USING (source_id, pid), steady_window
-WHERE regular_share >= 0.8 AND usual_distance >= 2
-    AND greatest((last_ns - first_ns) / (until_ns - from_ns), place_span / op_count) >= 0.15;
-
+-- Work belongs to the step that launched it, however late it runs.
+-- Reads the relations recurring_op (operations that come back at least three times, at regular distances, over a seventh of the window) and
+-- sequence_op (all operations of the window) of doctor.case.arrays.steps.
 -- _rarest_gemm: how often the rarest regular matrix product comes: the language-model head runs once a forward pass
 CREATE TABLE _rarest_gemm AS
-SELECT source_id, pid, min(occurrence_count) AS occurrence_count FROM _marker WHERE family IN ('gemm', 'graph') GROUP BY source_id, pid;
+SELECT source_id, pid, min(occurrence_count) AS occurrence_count FROM recurring_op WHERE family IN ('gemm', 'graph') GROUP BY source_id, pid;
 
 CREATE TABLE _step_marker AS
 SELECT source_id, pid, signature
 FROM (
-    SELECT _marker.source_id, _marker.pid, signature,
-        row_number() OVER (PARTITION BY _marker.source_id, _marker.pid ORDER BY
+    SELECT recurring_op.source_id, recurring_op.pid, signature,
+        row_number() OVER (PARTITION BY recurring_op.source_id, recurring_op.pid ORDER BY
             -- an exchange at every forward pass beats a rarer event, such as one block table in many steps
-            (_marker.is_exchange AND abs(_marker.occurrence_count - _rarest_gemm.occurrence_count) <= 0.15 * _rarest_gemm.occurrence_count + 1) DESC NULLS LAST,
-            _marker.occurrence_count, _marker.is_exchange DESC, _marker.first_ns) AS preference
-    FROM _marker LEFT JOIN _rarest_gemm USING (source_id, pid)
+            (recurring_op.is_exchange AND abs(recurring_op.occurrence_count - _rarest_gemm.occurrence_count) <= 0.15 * _rarest_gemm.occurrence_count + 1) DESC NULLS LAST,
+            recurring_op.occurrence_count, recurring_op.is_exchange DESC, recurring_op.first_ns) AS preference
+    FROM recurring_op LEFT JOIN _rarest_gemm USING (source_id, pid)
 )
 WHERE preference = 1;
 
@@ -84,7 +49,7 @@ WHERE preference = 1 AND is_inside;
 
 CREATE TABLE step AS
 WITH marked AS (
-    SELECT source_id, pid, called_ns AS start_ns FROM _op_sequence JOIN _step_marker USING (source_id, pid, signature)
+    SELECT source_id, pid, called_ns AS start_ns FROM sequence_op JOIN _step_marker USING (source_id, pid, signature)
 ),
 ended AS (
     SELECT source_id, pid, start_ns, lead(start_ns) OVER (PARTITION BY source_id, pid ORDER BY start_ns) AS end_ns FROM marked
@@ -115,8 +80,6 @@ FROM (SELECT min(start_ns) AS start_ns FROM step) AS first_step
 WHERE first_step.start_ns - from_ns BETWEEN 0.25 * (until_ns - from_ns) AND 0.5 * (until_ns - from_ns)
     AND NOT EXISTS (SELECT 1 FROM window_request);
 
-DROP TABLE _launched;
 DROP TABLE _annotated_step;
 DROP TABLE _step_marker;
 DROP TABLE _rarest_gemm;
-DROP TABLE _marker;

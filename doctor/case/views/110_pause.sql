@@ -22,7 +22,8 @@ FROM (
         AND least(host_op.end_ns, interval.end_ns) - greatest(host_op.start_ns, interval.start_ns) >= 0.8 * interval.longest_silence_ns
         AND host_op.end_ns - host_op.start_ns < 3 * interval.longest_silence_ns
 )
-WHERE depth = 1 AND name LIKE 'aten::%';
+WHERE depth = 1 AND name LIKE 'aten::%'
+ORDER BY source_id, pid, tid, interval_id;
 
 -- pause: long silences of a launching thread that no code load explains, and the annotation that covers each
 -- While another thread of the process launches (a backward pass), the thread's silence is no pause.

@@ -1,0 +1,209 @@
+"""API calls of the case in order of start; a driver call inside a runtime call belongs to the runtime call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from doctor.case.arrays.columns import (
+    UNKNOWN,
+    Code,
+    Flag,
+    Int,
+    bounds_of,
+    by_group,
+    fetch,
+    group,
+    nullable,
+    reached_before,
+    spelled,
+    whole,
+)
+
+_CALLS = """
+SELECT source_id, pid, tid, correlation_id, name_id, api_call.start_ns + shift_ns AS start_ns,
+    coalesce(end_ns, api_call.start_ns) + shift_ns AS end_ns
+FROM api_call JOIN timeline_source USING (source_id)
+WHERE api_call.start_ns IS NOT NULL
+"""
+
+_NAMES = """
+SELECT name_id, base_name::VARCHAR AS base_name, call_class::VARCHAR AS call_class, is_blocking_copy
+FROM call_name ORDER BY name_id
+"""
+
+
+@dataclass(frozen=True)
+class Threads:
+    """Threads that called the API, one element a thread, in order of source, process and thread id.
+
+    Attributes:
+        keys: source id, process id, thread id.
+        process: number of the thread's (source id, process id).
+        processes: source id and process id of each process.
+        is_known: process and thread are recorded.
+    """
+
+    keys: tuple[tuple[int | None, ...], ...]
+    process: Code
+    processes: tuple[tuple[int | None, ...], ...]
+    is_known: Flag
+
+    @staticmethod
+    def of(keys: tuple[tuple[int | None, ...], ...]) -> Threads:
+        """Threads by their keys, which are in order."""
+        processes = tuple(dict.fromkeys(key[:2] for key in keys))
+        number = {process: at for at, process in enumerate(processes)}
+        return Threads(
+            keys,
+            np.asarray([number[key[:2]] for key in keys], dtype=np.int32),
+            processes,
+            np.asarray([key[1] is not None and key[2] is not None for key in keys], dtype=np.bool_),
+        )
+
+
+@dataclass(frozen=True)
+class CallNames:
+    """Distinct API functions, in order of name id."""
+
+    name_id: Int
+    base_name: tuple[str, ...]
+    call_class: tuple[str, ...]
+    is_blocking_copy: tuple[bool, ...]
+
+    def in_class(self, *wanted: str) -> Flag:
+        """Of each function, whether it is of one of the classes."""
+        return np.asarray([one in wanted for one in self.call_class], dtype=np.bool_)
+
+
+@dataclass(frozen=True)
+class HostCalls:
+    """Outermost calls in order of start; the position of a call is its `host_call_id`.
+
+    Attributes:
+        threads: the threads.
+        names: the functions.
+        thread: of each call.
+        name: of each call, a position in `names`.
+        start: ns on the case's clock.
+        end: likewise.
+        silence: ns since the thread's earlier calls ended, `UNKNOWN` for its first.
+        correlation: `UNKNOWN` where not recorded.
+        inner_outer: of each nested call that can be told by its correlation id, the call that it is part of.
+        inner_correlation: its correlation id.
+    """
+
+    threads: Threads
+    names: CallNames
+    thread: Code
+    name: Code
+    start: Int
+    end: Int
+    silence: Int
+    correlation: Int
+    inner_outer: Int
+    inner_correlation: Int
+
+
+def read_calls(connection: duckdb.DuckDBPyConnection) -> HostCalls:
+    """Read the calls of the diagnosed sources."""
+    rows = fetch(connection, _CALLS)
+    names = _read_names(connection)
+    groups = group([rows.column(name) for name in ("source_id", "pid", "tid")])
+    threads = Threads.of(groups.keys)
+    start, end = whole(rows, "start_ns"), whole(rows, "end_ns")
+    order = _in_order(start, end, groups.code)
+    start, end, thread = start[order], end[order], groups.code[order]
+    del groups
+    correlation = whole(rows, "correlation_id")[order]
+    name = _positions(names.name_id, whole(rows, "name_id")[order])
+    del rows, order
+    silence, is_outermost = _silences(start, end, thread, len(threads.keys))
+    is_kept = is_outermost & (name >= 0)
+    inner = np.flatnonzero(~is_outermost & (correlation != UNKNOWN) & threads.is_known[thread])
+    outer = _outer_calls(is_kept, thread, inner, len(threads.keys))
+    inner, outer = inner[outer >= 0], outer[outer >= 0]
+    return HostCalls(
+        threads,
+        names,
+        thread[is_kept],
+        name[is_kept],
+        start[is_kept],
+        end[is_kept],
+        silence[is_kept],
+        correlation[is_kept],
+        (np.cumsum(is_kept) - 1)[outer],
+        correlation[inner],
+    )
+
+
+def _read_names(connection: duckdb.DuckDBPyConnection) -> CallNames:
+    rows = fetch(connection, _NAMES)
+    words = (tuple(rows.column(name).to_pylist()) for name in ("base_name", "call_class", "is_blocking_copy"))
+    return CallNames(whole(rows, "name_id"), *words)
+
+
+def _positions(sorted_ids: Int, ids: Int) -> Code:
+    """Position of each id among sorted ones, -1 where it is not there."""
+    if not len(sorted_ids):
+        return np.full(len(ids), -1, dtype=np.int32)
+    place = np.minimum(np.searchsorted(sorted_ids, ids), len(sorted_ids) - 1)
+    return np.where(sorted_ids[place] == ids, place, -1).astype(np.int32)
+
+
+def _in_order(start: Int, end: Int, thread: Code) -> Int:
+    """Rows by start, then thread, the longest first. A stable sort is quick where rows are nearly in order, as here."""
+    order = np.argsort(start, kind="stable")
+    in_order = start[order]
+    tied = np.flatnonzero(in_order[1:] == in_order[:-1])
+    if len(tied):
+        at = np.unique(np.concatenate((tied, tied + 1)))
+        rows = order[at]
+        order[at] = rows[np.lexsort((-end[rows], thread[rows], start[rows]))]
+    return order
+
+
+def _silences(start: Int, end: Int, thread: Code, thread_count: int) -> tuple[Int, Flag]:
+    """Time since the thread's earlier calls ended, `UNKNOWN` for its first; and which calls begin after them."""
+    order = by_group(thread, thread_count)
+    busy_until = np.empty(len(start), dtype=np.int64)
+    busy_until[order] = reached_before(end[order], bounds_of(thread[order], thread_count))
+    is_first = busy_until == UNKNOWN
+    is_outermost = is_first | (start >= busy_until)
+    np.subtract(start, busy_until, out=busy_until, where=~is_first)
+    return busy_until, is_outermost
+
+
+def _outer_calls(is_kept: Flag, thread: Code, inner: Int, thread_count: int) -> Int:
+    """The last kept call of its thread before each nested one, -1 where there is none."""
+    if not len(inner):
+        return inner
+    order = by_group(thread, thread_count)
+    row = np.where(is_kept[order], order, -1)
+    last = np.empty(len(order), dtype=np.int64)
+    last[order] = np.maximum(reached_before(row, bounds_of(thread[order], thread_count)), -1)
+    return last[inner]
+
+
+def as_rows(calls: HostCalls) -> pa.Table:
+    """Columns of the table `host_call`."""
+    thread, names = calls.threads.keys, calls.names
+    return pa.table(
+        {
+            "host_call_id": np.arange(len(calls.start)),
+            "source_id": spelled(calls.thread, [key[0] for key in thread], pa.int16()),
+            "pid": spelled(calls.thread, [key[1] for key in thread], pa.int64()),
+            "tid": spelled(calls.thread, [key[2] for key in thread], pa.int64()),
+            "start_ns": calls.start,
+            "end_ns": calls.end,
+            "correlation_id": nullable(calls.correlation),
+            "name_id": spelled(calls.name, names.name_id.tolist(), pa.int32()),
+            "base_name": spelled(calls.name, names.base_name, pa.string()),
+            "call_class": spelled(calls.name, names.call_class, pa.string()),
+            "is_blocking_copy": spelled(calls.name, names.is_blocking_copy, pa.bool_()),
+            "silence_ns": nullable(calls.silence),
+        }
+    )

@@ -1,0 +1,154 @@
+"""Feeds the SQL files of `views/`: the bulk of the work is done here, in arrays, and the files read it as relations.
+
+Sorting and running sums over millions of wide rows took SQL fifty seconds for five million kernels and ten million
+calls; a stable sort of numbers that are nearly in order takes a tenth of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from doctor.case.arrays import attention, intervals, launches, operations, pieces, steps
+from doctor.case.arrays import calls as host_calls
+from doctor.case.arrays.columns import Code, Flag, fetch, group, whole
+from doctor.case.arrays.steps import NO_STEP
+
+Relations = Mapping[str, pa.Table]
+
+_STEPS = "SELECT step_id, source_id, pid, start_ns, end_ns FROM step"
+_STEPS_AND_BEFORE = f"""
+{_STEPS}
+UNION ALL
+SELECT -1 - row_number() OVER (ORDER BY source_id, pid), source_id, pid, from_ns - 1, min(start_ns)
+FROM step, steady_window GROUP BY source_id, pid, from_ns HAVING min(start_ns) > from_ns
+"""
+
+
+class Derivation:
+    """Arrays of one case, made file by file; what a later file needs is kept until then."""
+
+    _calls: host_calls.HostCalls
+    _ops: operations.DeviceOps
+    _launched_by: Code
+    _sequence: steps.OpSequence
+    _step_of_op: Code
+    _step_of_call: Code
+    _thread_calls: intervals.ThreadCalls
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+        self._feeds: dict[str, Callable[[], Relations]] = {
+            "050_host_call": self._host_call,
+            "060_launch": self._launch,
+            "070_steady_window": self._steady_window,
+            "080_step": self._step,
+            "090_device_busy": self._device_busy,
+            "100_usual_step": self._usual_step,
+            "102_thread_call": self._thread_call,
+            "104_launch_interval": self._launch_interval,
+            "120_piece": self._piece,
+            "150_step_work": self._step_work,
+            "155_softmax_between": self._softmax_between,
+        }
+
+    def relations(self, script: str) -> Relations:
+        """What the SQL file reads beyond the tables of the case, by name."""
+        feed = self._feeds.get(script)
+        return {} if feed is None else feed()
+
+    def _host_call(self) -> Relations:
+        self._calls = host_calls.read_calls(self._connection)
+        return {"outermost_call": host_calls.as_rows(self._calls)}
+
+    def _launch(self) -> Relations:
+        self._ops = operations.read_operations(self._connection)
+        self._launched_by = launches.launching_calls(self._calls, self._ops)
+        return {
+            "launched_op": launches.as_rows(self._launched_by),
+            "launching": launches.by_thread(self._calls, self._launched_by),
+        }
+
+    def _steady_window(self) -> Relations:
+        return {"quiet_time": operations.quiet_times(self._ops)}
+
+    def _step(self) -> Relations:
+        window = self._window()
+        called = self._ops.start.copy()
+        is_launched = self._launched_by >= 0
+        called[is_launched] = self._calls.start[self._launched_by[is_launched]]
+        self._sequence = steps.read_sequence(self._connection, self._ops, called, window)
+        return {
+            "recurring_op": steps.recurring(self._ops, self._sequence, window),
+            "sequence_op": steps.as_rows(self._ops, self._sequence),
+        }
+
+    def _device_busy(self) -> Relations:
+        time = operations.device_time(self._ops, *self._window())
+        self._gaps = time.gaps
+        return {"idle_time": time.gaps, "busy_time": time.busy}
+
+    def _usual_step(self) -> Relations:
+        found = steps.Steps.of(fetch(self._connection, _STEPS_AND_BEFORE))
+        self._step_of_op = found.at(self._ops.processes, self._sequence.process, self._sequence.called)
+        size = np.bincount(self._step_of_op[self._step_of_op >= 0])
+        step = np.flatnonzero(size)
+        return {"step_size": pa.table({"step_id": step, "op_count": size[step]})}
+
+    def _thread_call(self) -> Relations:
+        found = steps.Steps.of(fetch(self._connection, _STEPS))
+        threads = self._calls.threads
+        process = threads.process[self._calls.thread]
+        self._step_of_call = found.at(threads.processes, process, self._calls.start)
+        self._thread_calls = intervals.thread_calls(self._calls, self._launched_by, self._step_of_call, self._window())
+        return {
+            "call_in_window": intervals.as_rows(
+                self._calls, self._thread_calls, self._main_threads(), self._usual_steps()
+            )
+        }
+
+    def _launch_interval(self) -> Relations:
+        found = intervals.intervals(self._calls, self._thread_calls, self._launched_by, self._gaps)
+        return {"interval": found, "pace": intervals.paces(self._calls, self._thread_calls)}
+
+    def _piece(self) -> Relations:
+        cut, placed = pieces.cut_steps(self._ops, self._sequence, self._step_of_op)
+        return {"cut_step": cut, "placed_op": placed}
+
+    def _step_work(self) -> Relations:
+        blocks = whole(fetch(self._connection, "SELECT grid_blocks FROM device_op"), "grid_blocks")
+        step_of_call = np.full(len(self._calls.start) + 1, NO_STEP, dtype=np.int32)
+        step_of_call[self._thread_calls.call] = self._thread_calls.step
+        return {"work_of_step": steps.step_work(self._ops, blocks, step_of_call[self._launched_by])}
+
+    def _softmax_between(self) -> Relations:
+        first, last = np.searchsorted(self._ops.start, self._window()).tolist()
+        is_kernel = (~self._ops.is_of(*operations.COPIES, "graph"))[self._ops.family[first:last]]
+        kernels = first + np.flatnonzero(is_kernel)
+        if not self._ops.is_of("softmax")[self._ops.family[kernels]].any():  # most recordings end here, at no cost
+            kernels = kernels[:0]
+            stream = kernels
+        else:
+            columns = ("source_id", "device_id", "stream_id")
+            rows = fetch(self._connection, f"SELECT {', '.join(columns)} FROM device_op")
+            stream = group([rows.column(name) for name in columns]).code[kernels]
+        found = attention.sandwiches(self._ops, stream, kernels)
+        return {"softmax": found.softmax, "inner_kernel": found.between}
+
+    def _window(self) -> tuple[int, int]:
+        rows = self._connection.execute("SELECT from_ns, until_ns FROM steady_window").fetchall()
+        return rows[0] if rows else (0, 0)
+
+    def _main_threads(self) -> Flag:
+        rows = self._connection.execute("SELECT source_id, pid, tid FROM launching_thread WHERE is_main").fetchall()
+        main = set(rows)
+        return np.asarray([key in main for key in self._calls.threads.keys], dtype=np.bool_)
+
+    def _usual_steps(self) -> Flag:
+        [(count,)] = self._connection.execute("SELECT coalesce(max(step_id) + 1, 0) FROM step").fetchall()
+        is_usual = np.zeros(count, dtype=np.bool_)
+        is_usual[whole(fetch(self._connection, "SELECT step_id FROM usual_step"), "step_id")] = True
+        return is_usual

@@ -1,0 +1,176 @@
+"""Calls of launching threads in the window, and the launch-to-launch intervals that they make up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from doctor.case.arrays.calls import HostCalls
+from doctor.case.arrays.columns import UNKNOWN, Code, Flag, Int, bounds_of, by_group, nullable, spelled
+from doctor.case.arrays.steps import NO_STEP
+
+_MEANS = ("sync", "alloc", "copy")
+
+
+@dataclass(frozen=True)
+class ThreadCalls:
+    """Calls of launching threads that begin in the window, in order of start.
+
+    Attributes:
+        call: `host_call_id`.
+        silence: ns since the thread's earlier calls ended; `UNKNOWN` for the first and before the window.
+        op_count: operations that each launched.
+        interval: launches of its thread before each.
+        step: `NO_STEP` between steps.
+        order: the calls in order of thread.
+        bounds: of the threads in that order.
+    """
+
+    call: Int
+    silence: Int
+    op_count: Code
+    interval: Code
+    step: Code
+    order: Int
+    bounds: Int
+
+
+def thread_calls(calls: HostCalls, launched_by: Code, step: Code, window: tuple[int, int]) -> ThreadCalls:
+    """Calls of launching threads; `step` is that of each call."""
+    op_count = np.bincount(launched_by[launched_by >= 0], minlength=len(calls.start)).astype(np.int32)
+    is_launching = np.bincount(calls.thread, op_count, len(calls.threads.keys)) > 0
+    first, last = np.searchsorted(calls.start, window).tolist()
+    at = first + np.flatnonzero(is_launching[calls.thread[first:last]])
+    silence = calls.silence[at]
+    is_told = (silence != UNKNOWN) & (calls.start[at] - silence >= window[0])
+    order = by_group(calls.thread[at], len(calls.threads.keys))
+    bounds = bounds_of(calls.thread[at][order], len(calls.threads.keys))
+    return ThreadCalls(
+        at,
+        np.where(is_told, silence, UNKNOWN),
+        op_count[at],
+        _launches_before(op_count[at] > 0, order, bounds),
+        step[at],
+        order,
+        bounds,
+    )
+
+
+def _launches_before(is_launching: Flag, order: Int, bounds: Int) -> Code:
+    """Launches of its thread before each call."""
+    launching = is_launching[order].astype(np.int32)
+    before = np.cumsum(launching, dtype=np.int32) - launching
+    before -= np.repeat(np.append(before, 0)[bounds[:-1]], np.diff(bounds))
+    interval = np.empty(len(order), dtype=np.int32)
+    interval[order] = before
+    return interval
+
+
+def as_rows(calls: HostCalls, here: ThreadCalls, main_threads: Flag, is_usual_step: Flag) -> pa.Table:
+    """Columns of the table `thread_call`; `is_usual_step` is indexed by step id."""
+    names, keys, at = calls.names, calls.threads.keys, here.call
+    thread, name = calls.thread[at], calls.name[at]
+    is_in_step = here.step != NO_STEP
+    kind = np.where(is_in_step, 0, -1).astype(np.int8)
+    kind[is_in_step] = is_usual_step[here.step[is_in_step]]
+    return pa.table(
+        {
+            "host_call_id": at,
+            "source_id": spelled(thread, [key[0] for key in keys], pa.int16()),
+            "pid": spelled(thread, [key[1] for key in keys], pa.int64()),
+            "tid": spelled(thread, [key[2] for key in keys], pa.int64()),
+            "is_main": spelled(thread, main_threads.tolist(), pa.bool_()),
+            "start_ns": calls.start[at],
+            "end_ns": calls.end[at],
+            "correlation_id": nullable(calls.correlation[at]),
+            "base_name": spelled(name, names.base_name, pa.string()),
+            "call_class": spelled(name, names.call_class, pa.string()),
+            "is_blocking_copy": spelled(name, names.is_blocking_copy, pa.bool_()),
+            "silence_ns": nullable(here.silence),
+            "is_launching": here.op_count > 0,
+            "op_count": here.op_count,
+            "step_id": pa.array(here.step, mask=~is_in_step),
+            "step_kind": spelled(kind, ("unusual", "usual"), pa.string()),
+            "interval_id": here.interval,
+        }
+    )
+
+
+def intervals(calls: HostCalls, here: ThreadCalls, launched_by: Code, gaps: pa.Table) -> pa.Table:
+    """Columns of the table `launch_interval`; `gaps` are those of the devices."""
+    order = here.order
+    at, interval, step = here.call[order], here.interval[order], here.step[order]
+    is_first = np.zeros(len(order), dtype=np.bool_)
+    is_first[1:] = interval[1:] != interval[:-1]
+    is_first[here.bounds[:-1][here.bounds[:-1] < len(order)]] = True
+    first = np.flatnonzero(is_first)
+    thread, keys = calls.thread[at[first]], calls.threads.keys
+    silence = np.where(here.silence[order] == UNKNOWN, 0, here.silence[order])
+    length = calls.end[at] - calls.start[at]
+    is_module = calls.names.in_class("module")[calls.name[at]]
+    is_waiting = calls.names.in_class(*_MEANS)[calls.name[at]] & (here.op_count[order] == 0)
+    return pa.table(
+        {
+            "source_id": spelled(thread, [key[0] for key in keys], pa.int16()),
+            "pid": spelled(thread, [key[1] for key in keys], pa.int64()),
+            "tid": spelled(thread, [key[2] for key in keys], pa.int64()),
+            "interval_id": interval[first].astype(np.int64),
+            "start_ns": _reduce(np.minimum, calls.start[at] - silence, first),
+            "end_ns": _reduce(np.maximum, calls.end[at], first),
+            "step_id": _first_known(step, first),
+            "last_host_call_id": _reduce(np.maximum, at, first),
+            "silence_ns": _reduce(np.add, silence, first),
+            "longest_silence_ns": _reduce(np.maximum, silence, first),
+            "module_ns": _reduce(np.add, np.where(is_module, length, 0), first),
+            "module_count": _reduce(np.add, is_module.astype(np.int64), first),
+            "waiting_ns": _reduce(np.add, np.where(is_waiting, length, 0), first),
+            "idle_ns": _reduce(np.add, _idle_before(calls, launched_by, gaps)[at], first),
+        }
+    )
+
+
+def _reduce(how: np.ufunc, values: Int, first: Int) -> Int:
+    return np.asarray(how.reduceat(values, first)) if len(first) else values[:0]
+
+
+def _first_known(step: Code, first: Int) -> pa.Array:
+    """The first step that a call of each interval falls in, NULL where none does."""
+    known = np.flatnonzero(step != NO_STEP)
+    place = np.searchsorted(known, first)
+    found = np.append(known, len(step))[place]
+    is_here = found < np.append(first[1:], len(step))
+    return pa.array(np.append(step, 0)[found], mask=~is_here)
+
+
+def _idle_before(calls: HostCalls, launched_by: Code, gaps: pa.Table) -> Int:
+    """How long devices had been idle when the work of each call began, in ns."""
+    call = launched_by[gaps.column("next_device_op_id").to_numpy()]
+    length = gaps.column("end_ns").to_numpy() - gaps.column("start_ns").to_numpy()
+    idle = np.bincount(call[call >= 0], length[call >= 0], len(calls.start))  # sums below 2 ** 53 ns are exact
+    return idle.astype(np.int64)
+
+
+def paces(calls: HostCalls, here: ThreadCalls) -> pa.Table:
+    """Median silence before a launch and time from launch to launch, of each thread, in ns; NULL where none is."""
+    rows = []
+    for thread, (first, last) in enumerate(zip(here.bounds[:-1].tolist(), here.bounds[1:].tolist(), strict=True)):
+        launches = here.order[first:last]
+        launches = launches[here.op_count[launches] > 0]
+        if len(launches):
+            silence = here.silence[launches]
+            between = np.diff(calls.start[here.call[launches]])
+            rows.append((*calls.threads.keys[thread], _median(silence[silence != UNKNOWN]), _median(between)))
+    names = ("source_id", "pid", "tid", "silence_ns", "interval_ns")
+    kinds = (pa.int16(), pa.int64(), pa.int64(), pa.float64(), pa.float64())
+    return pa.table(
+        {
+            name: pa.array([row[at] for row in rows], kind)
+            for at, (name, kind) in enumerate(zip(names, kinds, strict=True))
+        }
+    )
+
+
+def _median(values: Int) -> float | None:
+    return float(np.median(values)) if len(values) else None
