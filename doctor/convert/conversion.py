@@ -43,7 +43,7 @@ def convert_report(report_path: Path, output: Path, progress: Progress | None = 
     elif output.suffix == ".parquet":
         write = write_parquet
     else:
-        raise UsageError(f"{output} says neither .sqlite nor .parquet: give the output one of these endings")
+        raise UsageError(f"{output} says none of .sqlite, .parquet and .pftrace: give the output one of these endings")
     if report_path.exists() and not report_path.is_file():
         raise EvidenceError(f"{report_path} is no regular file: name a .nsys-rep")
     try:
