@@ -1,6 +1,6 @@
 -- memory_trend: whether memory rises steadily. A series is cut into 40 pieces of equally many entries and the least of each piece is taken, which is
 -- the level between steps; the first fifth is warm-up. `series` says what was measured: allocator (snapshot history), profiler (events of a trace),
--- process (a process on a device), device, host (resident memory of a process).
+-- process (a process on a device), device, host (resident memory of a process). `freed_share` tells a loop from loading: frees against allocations.
 CREATE TABLE memory_trend AS
 WITH series AS (
     SELECT 'allocator' AS series, source_id, device_id, NULL::BIGINT AS pid, step_id AS place, time_ns, allocated_bytes AS level_bytes
@@ -28,10 +28,46 @@ warm AS (
 )
 SELECT series, source_id, device_id, pid, count(*) AS piece_count, regr_r2(level_bytes, piece) AS fit_share,
     (regr_slope(level_bytes, piece) * (max(piece) - min(piece)))::BIGINT AS growth_bytes,
-    min(level_bytes)::BIGINT AS least_bytes, max(level_bytes)::BIGINT AS most_bytes, (max(end_ns) - min(start_ns))::BIGINT AS span_ns
-FROM warm WHERE piece > pieces / 5
+    min(level_bytes)::BIGINT AS least_bytes, max(level_bytes)::BIGINT AS most_bytes, (max(end_ns) - min(start_ns))::BIGINT AS span_ns,
+    any_value(freed_share) AS freed_share
+FROM warm LEFT JOIN (
+    SELECT 'allocator' AS series, source_id, device_id,
+        count(*) FILTER (action = 'free') / nullif(count(*) FILTER (action = 'alloc'), 0) AS freed_share
+    FROM allocator_step GROUP BY ALL
+) USING (series, source_id, device_id)
+WHERE piece > pieces / 5
 GROUP BY ALL HAVING count(*) >= 16
 ORDER BY series, source_id, device_id, pid;
+
+-- memory_spike: the highest level of the allocator against the level that memory falls back to, and the stack of the largest block made just before
+-- the peak. A spike is short and leaves nothing behind; a cache stays.
+CREATE TABLE memory_spike AS
+WITH level AS (
+    SELECT *, ntile(40) OVER (PARTITION BY source_id, device_id ORDER BY step_id) AS piece,
+        max(allocated_bytes) OVER (PARTITION BY source_id, device_id) AS peak_bytes
+    FROM allocator_step WHERE action IN ('alloc', 'free')
+),
+piece AS (
+    SELECT source_id, device_id, piece, min(allocated_bytes) AS least_bytes, max(allocated_bytes) AS most_bytes, any_value(peak_bytes) AS peak_bytes
+    FROM level GROUP BY ALL
+),
+base AS (
+    SELECT source_id, device_id, median(least_bytes) AS base_bytes, arg_max(least_bytes, piece) AS end_bytes,
+        arg_min(least_bytes, piece) AS first_bytes, count(*) AS piece_count
+    FROM piece GROUP BY ALL
+),
+high AS (
+    SELECT level.source_id, level.device_id, base_bytes, end_bytes, first_bytes, peak_bytes, piece_count, count(*) AS step_count,
+        count(*) FILTER (allocated_bytes > base_bytes + 0.5 * (peak_bytes - base_bytes)) AS high_count,
+        min(step_id) FILTER (allocated_bytes = peak_bytes) AS peak_step_id
+    FROM level JOIN base USING (source_id, device_id) GROUP BY ALL
+)
+SELECT high.source_id, high.device_id, peak_bytes, base_bytes::BIGINT AS base_bytes, end_bytes, piece_count, high_count / step_count AS share_of_history,
+    (SELECT arg_max(text, size_bytes) FROM allocator_step AS step LEFT JOIN text ON text_id = stack_id
+        WHERE step.source_id = high.source_id AND step.device_id IS NOT DISTINCT FROM high.device_id AND action = 'alloc'
+            AND step_id BETWEEN peak_step_id - 64 AND peak_step_id) AS stack
+FROM high
+ORDER BY high.source_id, high.device_id;
 
 -- lasting_stack: stacks whose blocks, made while the history was recorded, are alive at its end, by what they hold; a leak is among the first.
 CREATE TABLE lasting_stack AS

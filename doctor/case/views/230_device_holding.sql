@@ -4,6 +4,16 @@ WITH fullest AS (
     SELECT *, row_number() OVER (PARTITION BY source_id, device_id ORDER BY memory_used_bytes DESC NULLS LAST, look_id DESC) AS fullness_place
     FROM gpu_sample WHERE memory_total_bytes IS NOT NULL OR memory_used_bytes IS NOT NULL
 ),
+held AS (
+    -- what ps or /proc said of the same process, wherever the table did not
+    SELECT gpu_process.* REPLACE (
+        coalesce(gpu_process.process_state, seen.process_state) AS process_state, coalesce(gpu_process.parent_pid, seen.parent_pid) AS parent_pid,
+        coalesce(gpu_process.name, seen.name) AS name)
+    FROM gpu_process LEFT JOIN (
+        SELECT pid, any_value(process_state) AS process_state, any_value(parent_pid) AS parent_pid, any_value(name) AS name
+        FROM host_process GROUP BY pid
+    ) AS seen USING (pid)
+),
 listed AS (
     SELECT source_id, look_id, device_id, count(DISTINCT pid) AS process_count,
         count(*) FILTER (memory_bytes IS NULL) AS unsized_count, coalesce(sum(memory_bytes), 0)::BIGINT AS listed_bytes,
@@ -14,14 +24,14 @@ listed AS (
         coalesce(sum(memory_bytes) FILTER (is_own = false), 0)::BIGINT AS foreign_bytes,
         count(*) FILTER (is_own) AS own_count,
         arg_max(pid, coalesce(memory_bytes, 0)) AS largest_id, arg_max(name, coalesce(memory_bytes, 0)) AS largest_name
-    FROM gpu_process GROUP BY ALL
+    FROM held GROUP BY ALL
 ),
 mps AS (
     SELECT source_id, look_id, device_id, bool_or(name LIKE 'nvidia-cuda-mps%' OR process_type = 'm+c') AS is_shared FROM gpu_process GROUP BY ALL
 )
 SELECT source_id, device_id, look_id, fullest.name, driver_model, memory_total_bytes AS total_bytes, memory_used_bytes AS used_bytes,
     memory_free_bytes AS free_bytes, process_list, coalesce(is_pid_namespace, false) AS is_pid_namespace, coalesce(is_mig_on, false) AS is_mig_on,
-    coalesce(is_shared, false) AS is_shared, coalesce(process_count, 0) AS process_count, coalesce(unsized_count, 0) AS unsized_count,
+    coalesce(is_shared, false) AS is_shared, coalesce(process_count, 0) AS process_count, coalesce(unsized_count, 0) AS unsized_count, busy_share,
     coalesce(listed_bytes, 0) AS listed_bytes, coalesce(absent_count, 0) AS absent_count, coalesce(stuck_count, 0) AS stuck_count,
     coalesce(orphan_count, 0) AS orphan_count, coalesce(stuck_bytes, 0) AS stuck_bytes, coalesce(foreign_bytes, 0) AS foreign_bytes,
     coalesce(own_count, 0) AS own_count, largest_id, largest_name,

@@ -1,0 +1,235 @@
+"""Another process fills the GPU: the run is out of memory while it holds little of it itself.
+
+What happens: memory of a device is shared by whoever runs on it. A job that ends up on a device in use (a default index 0,
+CUDA_VISIBLE_DEVICES overwritten by a later line, an old run that still serves) finds almost nothing free and fails at the
+first large tensor, whatever its own settings are. The message always advises expandable segments, which cannot help here.
+
+How it is detected: out-of-memory texts of today name the processes on the device; what they hold is foreign, and so is
+whatever is neither free nor the failing process' own, named or not. Texts of before 2023 name nobody: own memory is then what
+PyTorch had reserved plus 1.5 GiB for context and libraries, and the finding is called probable. It fires when others hold at
+least 1 GiB and 5 % of the device, and no less than the allocation that failed. An engine that refused to start or to size its
+cache while `nvidia-smi` lists others, and samples that know which processes are the run's own, are the other signs.
+
+When it is not this: in a container the failing process itself is listed as `Process N`: `own-pid-in-container`. Contexts of a
+few hundred MiB of other ranks: `extra-context-on-gpu0`. Memory whose owner is dead or stuck: `orphan-or-zombie-memory`. Free
+memory inside the process' own allocator: `fragmentation`.
+"""
+
+from typing import NamedTuple
+
+from doctor.rule import About, Cleared, Evidence, Finding, Fix, Rule, Severity, Sign, Stage, Threshold, Verdict, Where
+from doctor.units import format_bytes
+
+ABOUT = About(
+    id="foreign-gpu-process",
+    title="Another process fills the GPU",
+    stage=Stage.MEMORY,
+    reads=("oom_event",),
+    needs=("oom-text", "nvidia-smi", "nvml"),
+)
+
+THRESHOLDS = {
+    "least_bytes": Threshold(
+        2**30, "bytes", source="below this it may be contexts and libraries; LlamaFactory#182, ai-toolkit#277"
+    ),
+    "least_share": Threshold(0.05, "share of the device", source="LlamaFactory#182, ai-toolkit#277: 83 % and 99 %"),
+    "grave_share": Threshold(0.5, "share of the device", source="ai-toolkit#277: 98.7 % foreign, 1.2 % own"),
+    "reserve_share": Threshold(
+        0.02, "share of the device", source="vLLM measures free memory before its own context is complete"
+    ),
+}
+
+SQL = """
+WITH name AS (SELECT pid, any_value(name) AS name FROM (
+    SELECT pid, name FROM gpu_process UNION ALL SELECT pid, name FROM host_process) WHERE name IS NOT NULL GROUP BY pid)
+SELECT cause, count(*) FILTER (cause = 'foreign') OVER () AS failure_count, device_id, tried_bytes, total_bytes, free_bytes, own_bytes,
+    is_own_known, foreign_bytes, named_foreign_count, largest_foreign_id AS pid, name.name, largest_foreign_bytes
+FROM oom_cause LEFT JOIN name ON name.pid = largest_foreign_id
+WHERE total_bytes IS NOT NULL AND foreign_bytes IS NOT NULL AND tried_bytes IS NOT NULL
+ORDER BY (cause = 'foreign') DESC, foreign_bytes DESC, source_id, oom_event_id
+LIMIT 1
+"""
+
+
+class Failure(NamedTuple):
+    """The failure that others explain best."""
+
+    cause: str
+    failure_count: int
+    device_id: int | None
+    tried_bytes: int
+    total_bytes: int
+    free_bytes: int | None
+    own_bytes: int
+    is_own_known: bool
+    foreign_bytes: int
+    named_foreign_count: int
+    pid: int | None
+    name: str | None
+    largest_foreign_bytes: int | None
+
+
+def holder(pid: int | None, name: str | None) -> str:
+    """A process by pid and the base name of its executable."""
+    if pid is None:
+        return "somebody else"
+    return f"process {pid} ({name})" if name else f"process {pid}"
+
+
+def fixes_for(left_bytes: int, total_bytes: int) -> tuple[Fix, ...]:
+    """The fixes, with the share of the device that is left for this run."""
+    share = max(left_bytes / total_bytes - THRESHOLDS["reserve_share"].value, 0.0)
+    return (*FIXES, *(Fix(fix.target, fix.setting.format(share=share), fix.why, fix.source) for fix in SHARED))
+
+
+def judge(row: Failure) -> Verdict:
+    """The first failure that others explain; otherwise what they hold."""
+    if row.cause != "foreign":
+        if row.cause in {"contexts", "abandoned", "capped"}:
+            return None
+        own = "" if row.is_own_known else " (own memory is estimated)"
+        return Cleared(
+            f"others hold {format_bytes(row.foreign_bytes)} of {format_bytes(row.total_bytes)}{own},"
+            f" the failing process {format_bytes(row.own_bytes)}; {format_bytes(row.tried_bytes)} were asked for"
+        )
+    who = holder(row.pid, row.name)
+    probably = "" if row.is_own_known or row.pid is not None else "probably "
+    return Finding(
+        summary=f"{who} {probably}holds {format_bytes(row.foreign_bytes)} of {format_bytes(row.total_bytes)} on GPU {row.device_id or 0}:"
+        f" the run itself holds {format_bytes(row.own_bytes)} and found no {format_bytes(row.tried_bytes)}",
+        evidence=(
+            Evidence("memory of others", row.foreign_bytes, "bytes", Where(device_id=row.device_id, pid=row.pid)),
+            Evidence("share of the device held by others", row.foreign_bytes / row.total_bytes, "share"),
+            Evidence("memory of the failing process", row.own_bytes, "bytes"),
+            Evidence("allocation that failed", row.tried_bytes, "bytes"),
+            Evidence("failures that this explains", row.failure_count, "failures"),
+        ),
+        severity=Severity.CRITICAL,
+        bytes=row.foreign_bytes,
+        confidence=0.95 if row.named_foreign_count else 0.85 if row.is_own_known else 0.7,
+        fixes=fixes_for(row.total_bytes - row.foreign_bytes, row.total_bytes),
+        label=f"pid {row.pid}" if row.pid is not None else "",
+    )
+
+
+REFUSED_SQL = """
+SELECT refusal, card_bytes, short_bytes, foreign_bytes, foreign_id AS pid, foreign_name AS name FROM refusal
+WHERE is_shared AND refusal IN ('model_length', 'no_kv_room', 'startup_free') AND card_bytes IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM oom_event WHERE total_bytes IS NOT NULL)
+ORDER BY foreign_bytes DESC, line_id LIMIT 1
+"""
+
+
+class Refused(NamedTuple):
+    """An engine that refused, and who else holds memory."""
+
+    refusal: str
+    card_bytes: int
+    short_bytes: int | None
+    foreign_bytes: int
+    pid: int
+    name: str | None
+
+
+def judge_refused(row: Refused) -> Verdict:
+    """Others hold what the engine lacks."""
+    if row.short_bytes is not None and row.short_bytes > row.foreign_bytes:
+        return None
+    lack = f", {format_bytes(row.short_bytes)} were missing" if row.short_bytes is not None else ""
+    return Finding(
+        summary=f"the engine refused for want of memory{lack}, while {holder(row.pid, row.name)} and others hold"
+        f" {format_bytes(row.foreign_bytes)} of {format_bytes(row.card_bytes)}",
+        evidence=(
+            Evidence("memory of others", row.foreign_bytes, "bytes", Where(pid=row.pid)),
+            Evidence("share of the device held by others", row.foreign_bytes / row.card_bytes, "share"),
+        ),
+        severity=Severity.CRITICAL,
+        bytes=row.foreign_bytes,
+        confidence=0.8,
+        fixes=fixes_for(row.card_bytes - row.foreign_bytes, row.card_bytes),
+        label=f"pid {row.pid}",
+    )
+
+
+SAMPLED_SQL = """
+SELECT device_id, total_bytes, used_bytes, foreign_bytes, largest_id AS pid, largest_name AS name FROM device_holding
+WHERE own_count > 0 AND foreign_bytes > 0 AND total_bytes > 0 AND NOT EXISTS (SELECT 1 FROM oom_event WHERE total_bytes IS NOT NULL)
+ORDER BY foreign_bytes DESC LIMIT 1
+"""
+
+
+class Sampled(NamedTuple):
+    """A device of the recorded command, and what others hold of it."""
+
+    device_id: int
+    total_bytes: int
+    used_bytes: int | None
+    foreign_bytes: int
+    pid: int | None
+    name: str | None
+
+
+def judge_sampled(row: Sampled) -> Verdict:
+    """Others hold a visible part of a device of the run."""
+    share = row.foreign_bytes / row.total_bytes
+    if row.foreign_bytes < THRESHOLDS["least_bytes"].value or share < THRESHOLDS["least_share"].value:
+        return None
+    return Finding(
+        summary=f"other processes hold {format_bytes(row.foreign_bytes)} of {format_bytes(row.total_bytes)} on GPU {row.device_id}",
+        evidence=(Evidence("memory of others", row.foreign_bytes, "bytes", Where(device_id=row.device_id)),),
+        severity=Severity.HIGH if share >= THRESHOLDS["grave_share"].value else Severity.MEDIUM,
+        bytes=row.foreign_bytes,
+        confidence=0.9,
+        fixes=fixes_for(row.total_bytes - row.foreign_bytes, row.total_bytes),
+    )
+
+
+FIXES = (
+    Fix(
+        "system",
+        "CUDA_VISIBLE_DEVICES=<index or UUID of a free GPU>, on the launching command itself",
+        "the run then sees that device only, as cuda:0; a value set later in the program or overwritten by a script does not count",
+        source="https://github.com/hiyouga/LLaMA-Factory/issues/182, https://github.com/ostris/ai-toolkit/issues/277",
+    ),
+    Fix(
+        "system",
+        "end the other job, or wait for it: nvidia-smi names it; its owner decides",
+        "its memory comes back at once",
+        source="https://docs.nvidia.com/deploy/nvidia-smi/index.html",
+    ),
+)
+SHARED = (
+    Fix(
+        "vllm",
+        "--gpu-memory-utilization {share:.2f} at most, where the device must be shared; or --kv-cache-memory-bytes",
+        "it is a share of the whole device, not of what is free",
+        source="https://docs.vllm.ai/en/latest/configuration/conserving_memory.html (checked on main of 2026, where the default is 0.92; 0.9 before)",
+    ),
+    Fix(
+        "sglang",
+        "--mem-fraction-static {share:.2f} at most, where the device must be shared; --base-gpu-id for another device",
+        "weights and KV pool then fit into what is left",
+        source="https://docs.sglang.ai/advanced_features/server_arguments.html (checked on main of 2026)",
+    ),
+    Fix(
+        "tensorrt-llm",
+        "kv_cache_config: {{free_gpu_memory_fraction: 0.8}}",
+        "it is a share of what is free after the engine is loaded",
+        source="https://nvidia.github.io/TensorRT-LLM/features/kvcache.html (checked on llm_args.py of main)",
+    ),
+)
+
+RULE = Rule(
+    about=ABOUT,
+    thresholds=THRESHOLDS,
+    sql=SQL,
+    row=Failure,
+    judge=judge,
+    fixes=FIXES,
+    verify="nvidia-smi lists the run's own process only; free memory covers what it needs.",
+    doc=__doc__,
+    also=(
+        Sign(("memory_refusal", "gpu_process"), ("oom-text", "nvidia-smi"), REFUSED_SQL, Refused, judge_refused),
+        Sign(("gpu_process", "gpu_sample"), ("nvml",), SAMPLED_SQL, Sampled, judge_sampled),
+    ),
+)

@@ -1,0 +1,128 @@
+"""GPU memory is held by processes that are dead, stuck, or were left behind by a run that is over.
+
+What happens: a worker whose parent died goes on holding its context. A process stuck in the kernel (state D, on a dead network
+or FUSE mount) or a zombie whose threads still run cannot be ended, and its memory is not given back. The next start finds a GPU
+that is full although nobody seems to use it.
+
+How it is detected: either `nvidia-smi` says that no process runs while at least 1 GiB and 5 % of the device is in use, or the
+processes it lists are in state D or Z, or have lost their parent (parent pid 1) and hold that much. It is critical where a run
+failed for want of memory.
+
+When it is not this: from inside a container without the host's pids the table is empty although the owner is well:
+`hidden-owner-pid-namespace`. A living job of somebody else: `foreign-gpu-process`.
+"""
+
+from typing import NamedTuple
+
+from doctor.rule import About, Evidence, Finding, Fix, Rule, Severity, Stage, Threshold, Verdict, Where
+from doctor.units import format_bytes
+
+ABOUT = About(
+    id="orphan-or-zombie-memory",
+    title="GPU memory without a living owner",
+    stage=Stage.MEMORY,
+    reads=("gpu_sample",),
+    needs=("nvidia-smi", "nvml"),
+)
+
+THRESHOLDS = {
+    "least_bytes": Threshold(2**30, "bytes", source="drivers and contexts hold a few hundred MiB"),
+    "least_share": Threshold(0.05, "share of the device", source="rule of thumb"),
+}
+
+SQL = """
+SELECT device_id, total_bytes, used_bytes, unlisted_bytes, process_count, process_list, is_pid_namespace, stuck_bytes, stuck_count, orphan_count,
+    largest_id AS pid, largest_name AS name, is_shared,
+    (SELECT count(*) FROM host_process WHERE process_state IN ('D', 'Z')) AS stuck_host_count,
+    EXISTS (SELECT 1 FROM oom_event) OR EXISTS (SELECT 1 FROM memory_refusal) AS is_blocking
+FROM device_holding WHERE total_bytes > 0 AND used_bytes IS NOT NULL
+ORDER BY greatest(stuck_bytes, CASE WHEN process_count = 0 THEN unlisted_bytes ELSE 0 END) DESC, source_id, device_id LIMIT 1
+"""
+
+
+class Holding(NamedTuple):
+    """The device with most memory of unclear ownership."""
+
+    device_id: int | None
+    total_bytes: int
+    used_bytes: int
+    unlisted_bytes: int
+    process_count: int
+    process_list: str | None
+    is_pid_namespace: bool
+    stuck_bytes: int
+    stuck_count: int
+    orphan_count: int
+    pid: int | None
+    name: str | None
+    is_shared: bool
+    stuck_host_count: int
+    is_blocking: bool
+
+
+def lost_bytes(row: Holding) -> int:
+    """Memory whose owner does not live, as far as the evidence tells."""
+    if row.is_pid_namespace or row.is_shared:
+        return row.stuck_bytes
+    nobody = row.process_count == 0 and (row.process_list == "none" or row.stuck_host_count > 0)
+    return max(row.stuck_bytes, row.unlisted_bytes if nobody else 0)
+
+
+def judge(row: Holding) -> Verdict:
+    """Enough memory, and no living owner."""
+    lost = lost_bytes(row)
+    if lost < THRESHOLDS["least_bytes"].value or lost < THRESHOLDS["least_share"].value * row.total_bytes:
+        return None
+    if row.process_count == 0:
+        whose = "no process is listed for it" + (
+            f", {row.stuck_host_count} processes are stuck" if row.stuck_host_count else ""
+        )
+    else:
+        state = "is stuck in the kernel or a zombie" if row.stuck_count else "has lost its parent"
+        whose = f"process {row.pid}{f' ({row.name})' if row.name else ''} {state}"
+    is_sure = row.stuck_count > 0 or row.stuck_host_count > 0
+    return Finding(
+        summary=f"{format_bytes(lost)} of {format_bytes(row.total_bytes)} on GPU {row.device_id or 0} are in use and {whose}",
+        evidence=(
+            Evidence("memory without a living owner", lost, "bytes", Where(device_id=row.device_id, pid=row.pid)),
+            Evidence("share of the device", lost / row.total_bytes, "share"),
+            Evidence("listed processes", row.process_count, "processes"),
+            Evidence("stuck or dead processes", row.stuck_count + row.stuck_host_count, "processes"),
+        ),
+        severity=Severity.CRITICAL if row.is_blocking else Severity.HIGH,
+        bytes=lost,
+        confidence=0.9 if is_sure else 0.7,
+    )
+
+
+FIXES = (
+    Fix(
+        "system",
+        "fuser -v /dev/nvidia*; end the workers that are left, by pid",
+        "a process that only lost its parent ends like any other",
+        source="https://github.com/xorbitsai/inference/issues/1212",
+    ),
+    Fix(
+        "system",
+        "for state D: abort the dead mount (umount -l, or echo 1 > /sys/fs/fuse/connections/N/abort), then end the process",
+        "its threads wait for a file system that does not answer",
+        source="https://docs.kernel.org/filesystems/fuse/fuse.html",
+    ),
+    Fix(
+        "system",
+        "nvidia-smi --gpu-reset -i N: only when nothing runs on it, by its owner",
+        "the driver lets go of everything",
+        source="https://docs.nvidia.com/deploy/nvidia-smi/index.html",
+    ),
+)
+
+RULE = Rule(
+    about=ABOUT,
+    thresholds=THRESHOLDS,
+    sql=SQL,
+    row=Holding,
+    judge=judge,
+    fixes=FIXES,
+    verify="nvidia-smi shows less than 1 % of the memory in use.",
+    doc=__doc__,
+)

@@ -1,0 +1,161 @@
+"""The model, with a margin, does not fit into the device.
+
+What happens: weights are loaded first and fill the device before anything else has room: a type of four bytes where two were meant, a
+model for two devices on one, no quantisation, or a second copy while the first is being moved.
+
+How it is detected: an allocation fails while weights are loaded (the traceback ends in the loader, or the engine's last line was about
+loading), and neither other processes nor fragmentation explain it; or the engine says what its weights take and that is over 92 % of
+the device; or nothing is left for the KV cache and weights take most of what the engine may use.
+
+When it is not this: `foreign-gpu-process` first: the same model may have fitted yesterday. Failures after loading belong to what runs
+then: `prefill-activation-peak`, `cudagraph-capture-oom`, `kv-unpaged-contiguous`.
+"""
+
+from typing import NamedTuple
+
+from doctor.rule import About, Evidence, Finding, Fix, Rule, Severity, Sign, Stage, Threshold, Verdict, Where
+from doctor.units import format_bytes
+
+ABOUT = About(
+    id="weights-overcommit",
+    title="The model does not fit",
+    stage=Stage.MEMORY,
+    reads=("oom_event",),
+    needs=("oom-text",),
+)
+
+THRESHOLDS = {
+    "most_share": Threshold(0.92, "share of the device", source="what engines take by default leaves 8 to 10 %"),
+    "most_of_requested": Threshold(
+        0.8, "share of what the engine may take", source="activations and context take 5 to 15 %"
+    ),
+}
+
+SQL = """
+SELECT tried_bytes, total_bytes, allocated_bytes, free_bytes, device_id, stack FROM oom_cause
+WHERE cause = 'weights' ORDER BY source_id, oom_event_id LIMIT 1
+"""
+
+
+class Failure(NamedTuple):
+    """A failure while weights were loaded."""
+
+    tried_bytes: int | None
+    total_bytes: int | None
+    allocated_bytes: int | None
+    free_bytes: int | None
+    device_id: int | None
+    stack: str | None
+
+
+def judge(row: Failure) -> Verdict:
+    """It fails while loading, and nobody else is to blame."""
+    if row.allocated_bytes is None or row.total_bytes is None:
+        summary = "the device was full while the model was loaded"
+        evidence: tuple[Evidence, ...] = (Evidence("phase", "load", "of the failure"),)
+    else:
+        summary = (
+            f"{format_bytes(row.allocated_bytes)} of {format_bytes(row.total_bytes)} were filled while the model was still being loaded,"
+            f" and {format_bytes(row.tried_bytes or 0)} more did not fit"
+        )
+        evidence = (
+            Evidence("loaded so far", row.allocated_bytes, "bytes", Where(device_id=row.device_id)),
+            Evidence("share of the device", row.allocated_bytes / row.total_bytes, "share"),
+        )
+    if row.stack is not None:
+        evidence += (Evidence("where", row.stack, ""),)
+    return Finding(
+        summary=summary, evidence=evidence, severity=Severity.CRITICAL, bytes=row.tried_bytes, confidence=0.85
+    )
+
+
+FIGURE_SQL = """
+WITH figure AS (
+    SELECT source_id, replica_id, max(amount_bytes) FILTER (figure = 'weights') AS weight_bytes, max(amount_bytes) FILTER (figure = 'total_memory') AS total_bytes,
+        max(amount_bytes) FILTER (figure = 'requested_memory') AS requested_bytes, min(amount_bytes) FILTER (figure = 'kv_memory') AS kv_bytes
+    FROM engine_figure GROUP BY ALL
+)
+SELECT weight_bytes, coalesce(figure.total_bytes, (SELECT max(card_bytes) FROM refusal), (SELECT max(memory_total_bytes) FROM gpu_sample),
+        (SELECT max(total_bytes) FROM oom)) AS total_bytes,
+    requested_bytes, kv_bytes, EXISTS (SELECT 1 FROM refusal WHERE refusal = 'no_kv_room') AS is_refused,
+    EXISTS (SELECT 1 FROM refusal WHERE is_shared) OR EXISTS (SELECT 1 FROM oom_cause WHERE cause <> 'weights') AS is_explained,
+    (SELECT max(utilization_share) FROM refusal) AS utilization_share
+FROM figure WHERE weight_bytes IS NOT NULL
+ORDER BY weight_bytes DESC LIMIT 1
+"""
+
+
+class Figures(NamedTuple):
+    """What the engine says of its weights."""
+
+    weight_bytes: int
+    total_bytes: int | None
+    requested_bytes: int | None
+    kv_bytes: int | None
+    is_refused: bool
+    is_explained: bool
+    utilization_share: float | None
+
+
+def judge_figures(row: Figures) -> Verdict:
+    """Weights take the device, or all that the engine may take."""
+    if row.total_bytes is None or row.is_explained:
+        return None
+    share = row.weight_bytes / row.total_bytes
+    may_take = row.requested_bytes or row.total_bytes * (row.utilization_share or 0.9)
+    is_starved = (row.is_refused or (row.kv_bytes is not None and row.kv_bytes <= 0)) and (
+        row.weight_bytes >= THRESHOLDS["most_of_requested"].value * may_take
+    )
+    if share <= THRESHOLDS["most_share"].value and not is_starved:
+        return None
+    return Finding(
+        summary=f"weights take {format_bytes(row.weight_bytes)} of {format_bytes(row.total_bytes)} ({share:.0%}):"
+        f" {'nothing is left for the KV cache' if is_starved else 'next to nothing is left for cache and activations'}",
+        evidence=(
+            Evidence("weights", row.weight_bytes, "bytes"),
+            Evidence("share of the device", share, "share"),
+        ),
+        severity=Severity.CRITICAL,
+        bytes=row.weight_bytes,
+        confidence=0.85,
+    )
+
+
+FIXES = (
+    Fix(
+        "vllm",
+        "--tensor-parallel-size N; --quantization or a quantised checkpoint; --cpu-offload-gb N as the last resort",
+        "each device then holds a part, or fewer bytes a weight",
+        source="https://docs.vllm.ai/en/latest/configuration/conserving_memory.html (checked on main of 2026)",
+    ),
+    Fix(
+        "sglang",
+        "--tp-size N; --quantization fp8 or a quantised checkpoint; --cpu-offload-gb N",
+        "each device then holds a part, or fewer bytes a weight",
+        source="https://docs.sglang.ai/advanced_features/server_arguments.html (checked on main of 2026)",
+    ),
+    Fix(
+        "tensorrt-llm",
+        "tensor_parallel_size: N; quant_config with FP8 or NVFP4",
+        "each device then holds a part, or fewer bytes a weight",
+        source="https://nvidia.github.io/TensorRT-LLM/features/quantization.html (checked on llm_args.py of main)",
+    ),
+    Fix(
+        "transformers",
+        'dtype="auto" (before 4.56: torch_dtype); device_map="auto" with max_memory 5 to 10 % below the card; quantization_config',
+        "weights load in the type they are stored in, and some layers go elsewhere",
+        source="https://huggingface.co/docs/transformers/models, https://huggingface.co/docs/accelerate/concept_guides/big_model_inference",
+    ),
+)
+
+RULE = Rule(
+    about=ABOUT,
+    thresholds=THRESHOLDS,
+    sql=SQL,
+    row=Failure,
+    judge=judge,
+    fixes=FIXES,
+    verify="it loads with at least 5 % of the device free.",
+    doc=__doc__,
+    also=(Sign(("engine_figure",), ("engine-log",), FIGURE_SQL, Figures, judge_figures),),
+)
