@@ -16,7 +16,7 @@ from doctor.cli.output import say
 from doctor.errors import DoctorError
 from doctor.version import __version__
 
-COMMANDS = ("diagnose", "check", "compare", "rules", "explain", "convert", "redact", "sql", "vitals")
+COMMANDS = ("diagnose", "tui", "check", "compare", "record", "rules", "explain", "convert", "redact", "sql", "vitals")
 _EXAMPLES = """\b
 Examples:
   doctor diagnose trace.nsys-rep          what is wrong, and what to change
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(_unexpected_line(error))
         _trace_when_debugging()
         return ExitCode.UNUSABLE
-    return ExitCode(code or 0)
+    return int(code or ExitCode.DONE)
 
 
 def _usage_line(error: click.ClickException) -> str:

@@ -5,8 +5,6 @@ The native reader needs none of this; it is for those who want NVIDIA's word, or
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -14,43 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from doctor.errors import EvidenceError, ToolMissingError
-
-INSTALL_PATTERNS = (
-    "opt/nvidia/nsight-systems*/*/bin/nsys",
-    "opt/nvidia/nsight-systems*/*/target-linux-x64/nsys",
-    "opt/nvidia/nsight-systems*/bin/nsys",
-    "opt/nvidia/nsight-compute*/*/host/target-linux-x64/nsys",
-    "opt/nvidia/nsight-compute*/host/target-linux-x64/nsys",
-    "usr/local/cuda*/bin/nsys",
-    "usr/local/cuda*/nsight-systems*/bin/nsys",
-    "usr/local/cuda*/nsight-compute*/host/target-linux-x64/nsys",
-)
-"""Where installers put it, below the root of the file system; of several the newest by name is taken."""
+from doctor.nsight import find_nsys
 
 _MOST_SECONDS = 3600
-
-
-def find_nsys(search_path: str | None = None, root: Path = Path("/")) -> Path:
-    """The program `nsys` on this machine.
-
-    Args:
-        search_path: folders to look in first, as in $PATH; $PATH itself where None.
-        root: where the usual install folders start.
-
-    Raises:
-        ToolMissingError: there is none.
-    """
-    named = shutil.which("nsys", path=search_path)
-    if named:
-        return Path(named)
-    for pattern in INSTALL_PATTERNS:
-        found = sorted(path for path in root.glob(pattern) if os.access(path, os.X_OK) and path.is_file())
-        if found:
-            return found[-1]
-    raise ToolMissingError(
-        "nsys is not installed here (looked in PATH and the usual install folders): leave --reader away, "
-        "a .nsys-rep reads without it"
-    )
 
 
 @contextmanager
