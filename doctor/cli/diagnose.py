@@ -13,6 +13,7 @@ from doctor.cli.exit_codes import ExitCode
 from doctor.cli.options import Seconds, SeverityName, TimeWindow
 from doctor.cli.output import check_writable, say, write
 from doctor.cli.progress import ProgressBars
+from doctor.cli.tui import run_application
 from doctor.errors import UsageError
 from doctor.rule import Severity
 
@@ -44,6 +45,7 @@ class _Request:
     save: Path | None
     has_progress: bool
     is_strict: bool
+    in_tui: bool
 
 
 @click.command("diagnose", short_help="Read evidence and say what is wrong, what it costs and which setting cures it.")
@@ -65,6 +67,7 @@ class _Request:
 @click.option("--reader", type=click.Choice(_READERS), default="native", help="Who reads a .nsys-rep.")
 @click.option("--save", type=click.Path(path_type=Path), metavar="CASE.duckdb", help="Keep the case for `doctor sql`.")
 @click.option("--no-progress", "has_progress", flag_value=False, default=True, help="No progress bars.")
+@click.option("--tui", "in_tui", is_flag=True, help="Show it in a terminal application.")
 @click.option("--strict", "is_strict", is_flag=True, help="Exit with 3 where evidence is incomplete.")
 def command(**options: Any) -> int:
     """Read evidence and say what is wrong, what it costs and which setting cures it.
@@ -86,6 +89,9 @@ def _run(request: _Request) -> int:
     from doctor.reports.presentation import render
 
     _check(request)
+    if request.in_tui:
+        run_application(request.paths, _options(request), request.rules, request.reader)
+        return ExitCode.DONE
     rules = load_catalogue(request.rules)
     window = WindowChoice(request.window, request.range_name)
     with ProgressBars(is_wanted=request.has_progress) as bars, discovered(request.paths) as found:
@@ -105,6 +111,8 @@ def _check(request: _Request) -> None:
     """Refuse before the work what could only fail after it."""
     if request.window is not None and request.range_name is not None:
         raise UsageError("--window and --range both choose where to look: give one")
+    if request.in_tui and (request.save is not None or request.output is not None or request.fail_on is not None):
+        raise UsageError("--tui shows the diagnosis and writes nothing: leave out --save, --output and --fail-on")
     if request.save is not None and request.save.exists():
         raise UsageError(f"{request.save} exists already: name another file or remove it first")
     for target in (request.output, request.save):

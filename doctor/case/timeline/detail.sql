@@ -8,6 +8,7 @@ WITH edge AS (
     UNION ALL SELECT min(start_ns), max(end_ns) FROM host_call
     UNION ALL SELECT min(nvtx_range.start_ns + shift_ns), max(nvtx_range.end_ns + shift_ns)
     FROM nvtx_range JOIN timeline_source USING (source_id)
+    UNION ALL SELECT min(at_ns), max(at_ns) FROM timeline.track_sample WHERE NOT EXISTS (SELECT 1 FROM timeline_source)
 )
 SELECT min(start_ns) AS start_ns, greatest(max(end_ns), min(start_ns) + 1) AS end_ns,
     greatest((max(end_ns) - min(start_ns)) // {bins} + 1, 1) AS bin_ns

@@ -49,10 +49,10 @@ def viewing_cursor(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConn
 def prepare(connection: duckdb.DuckDBPyConnection) -> None:
     """Fill the database `timeline` of what `open_for_viewing` gave; its cursors see it too."""
     script = resources.files("doctor.case.timeline").joinpath("detail.sql").read_text(encoding="utf-8")
+    prepare_tracks(connection)
     connection.execute(script.replace("{bins}", str(BINS)).replace("{deepest}", str(DEEPEST)))
     connection.execute(_BIN)
     connection.execute(_LONG_ITEM, {"bins": LONG_BINS})
-    prepare_tracks(connection)
 
 
 _BIN = f"""

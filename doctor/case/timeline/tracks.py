@@ -72,18 +72,37 @@ sample AS (
     FROM allocator_event WHERE device_id IS NOT NULL
     UNION ALL
     SELECT source_id, device_id, time_ns, 'driver mem', 'bytes', greatest(value, 0) FROM driver
+    UNION ALL
+    SELECT source_id, device_id, time_ns, 'busy', 'share', busy_share FROM gpu_sample
+    UNION ALL
+    SELECT source_id, device_id, time_ns, 'memory', 'bytes', memory_used_bytes FROM gpu_sample
+    UNION ALL
+    SELECT source_id, device_id, time_ns, 'power', 'W', power_watts FROM gpu_sample
+    UNION ALL
+    SELECT source_id, device_id, time_ns, 'SM clock', 'MHz', sm_clock_hz / 1e6 FROM gpu_sample
+),
+principal AS (
+    SELECT count(*) AS source_count, min(clock_offset_ns) AS clock_offset_ns
+    FROM timeline_source JOIN source USING (source_id)
+),
+shifted AS (
+    -- samples of another recorder are placed by the clocks of both; without a recording they are the time-line
+    SELECT source_id, CASE WHEN timeline_source.source_id IS NOT NULL THEN shift_ns WHEN source_count = 0 THEN 0
+        ELSE source.clock_offset_ns - principal.clock_offset_ns END AS shift_ns
+    FROM source LEFT JOIN timeline_source USING (source_id), principal
 )
 SELECT dense_rank() OVER (ORDER BY source_id, device_id, figure) - 1 AS track_id, source_id, device_id, figure, unit,
     time_ns + shift_ns AS at_ns, value
-FROM sample JOIN timeline_source USING (source_id)
-WHERE value IS NOT NULL AND time_ns IS NOT NULL
+FROM sample JOIN shifted USING (source_id)
+WHERE value IS NOT NULL AND time_ns + shift_ns IS NOT NULL
 ORDER BY at_ns
 """
 
 _TRACK = """
 CREATE TABLE timeline.track AS
-SELECT track_id, any_value('GPU' || coalesce(device_id, 0) || ' ' || figure) AS label, any_value(unit) AS unit,
-    max(value) AS top
+SELECT track_id,
+    any_value(figure || CASE WHEN coalesce(device_id, 0) > 0 THEN ' ' || device_id ELSE '' END) AS label,
+    any_value(unit) AS unit, max(value) AS top
 FROM timeline.track_sample GROUP BY track_id HAVING max(value) > 0 ORDER BY track_id
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-SHORTEST_NS = 64
+SHORTEST_NS = 512
 
 
 @dataclass(frozen=True)

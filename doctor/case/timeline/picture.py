@@ -1,0 +1,40 @@
+"""Everything that one redraw of the time-line needs, in one call to the worker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import duckdb
+
+from doctor.case.timeline.drawing import Drawing, draw
+from doctor.case.timeline.places import ItemFacts, facts_of, item_at
+from doctor.case.timeline.tracks import track_cells
+from doctor.case.timeline.view import View
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A screen of the time-line.
+
+    Attributes:
+        drawing: cells and wide items of the shown lanes.
+        tracks: the largest value in each cell, by track.
+        selected: the longest item under the cursor, None where there is none.
+    """
+
+    drawing: Drawing
+    tracks: dict[int, tuple[float | None, ...]]
+    selected: ItemFacts | None
+
+
+def picture(
+    connection: duckdb.DuckDBPyConnection, view: View, lanes: Sequence[int], lane: int | None, cursor_ns: int
+) -> Picture:
+    """What a view shows of some lanes, and what lies in the cell that begins at the cursor in one of them."""
+    drawing = draw(connection, view, lanes)
+    tracks = track_cells(connection, view)
+    if lane is None:
+        return Picture(drawing, tracks, None)
+    item = item_at(connection, lane, cursor_ns, cursor_ns + max(round(view.cell_ns), 1))
+    return Picture(drawing, tracks, None if item is None else facts_of(connection, item))

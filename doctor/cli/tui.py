@@ -1,0 +1,44 @@
+"""`doctor tui`: the diagnosis as a terminal application."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from doctor.errors import UsageError
+
+if TYPE_CHECKING:
+    from doctor.diagnosis.options import DiagnosisOptions
+
+_KEYBOARD_NEEDED = "a terminal application needs a keyboard and a screen"
+
+
+@click.command("tui", short_help="The same diagnosis in a terminal application, with a time-line to look around in.")
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.option("--rules", type=click.Path(path_type=Path), metavar="DIR", help="Run the rules in this folder too.")
+def command(paths: tuple[str, ...], rules: Path | None) -> None:
+    """Look at a diagnosis: findings, time-line, kernels, steps, memory, and queries.
+
+    PATH is a file, a folder, a pattern or a saved case, in any mix; without one the application asks for it.
+    """
+    from doctor.diagnosis.options import DiagnosisOptions
+
+    run_application(paths, DiagnosisOptions(), rules, "native")
+
+
+def run_application(paths: tuple[str, ...], options: DiagnosisOptions, rules: Path | None, reader: str) -> None:
+    """Run the application until it is left.
+
+    Raises:
+        UsageError: there is no terminal, or evidence is to come from standard input, which is the keyboard.
+    """
+    if "-" in paths:
+        raise UsageError(f"{_KEYBOARD_NEEDED}: save what comes from standard input and name the file")
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError(f"{_KEYBOARD_NEEDED}, and this is neither: use `doctor diagnose`")
+    from doctor.tui.app import DoctorApp
+
+    DoctorApp(paths, options, rules, reader).run()

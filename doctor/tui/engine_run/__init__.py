@@ -1,0 +1,1 @@
+"""The engine as another program: started, watched and stopped, never imported."""

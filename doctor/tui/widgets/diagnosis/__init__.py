@@ -1,0 +1,1 @@
+"""The list of findings and the page of one finding."""

@@ -1,0 +1,169 @@
+"""Everything about one finding: what to change by framework, evidence, what was ruled out, how to verify."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import OptionList, Static, Tab, Tabs
+from textual.widgets.option_list import Option
+
+from doctor.diagnosis.outcome import Diagnosis, RankedFinding
+from doctor.reports import wording
+from doctor.rule import Evidence, Fix
+
+_MUTED = "$foreground-muted"
+
+
+@dataclass(frozen=True)
+class _Framework:
+    """The fixes of one framework."""
+
+    target: str
+    fixes: tuple[Fix, ...]
+
+    @property
+    def text(self) -> str:
+        """What goes to the clipboard: the settings as they are typed."""
+        return "\n".join(wording.clean(fix.setting) for fix in self.fixes)
+
+
+class FindingPage(VerticalScroll):
+    """The page of the highlighted finding; the framework chosen once stays chosen for the next finding."""
+
+    DEFAULT_CSS = """
+    FindingPage { height: 1fr; padding: 0 1; }
+    FindingPage Static { height: auto; }
+    FindingPage .title { text-style: bold; margin-top: 1; color: $primary; }
+    FindingPage #summary { margin-bottom: 1; }
+    FindingPage #fix { padding: 0 1; }
+    FindingPage #evidence { height: auto; border: none; padding: 0; background: $background; }
+    """
+
+    class PlaceChosen(Message):
+        """A piece of evidence with a place was chosen."""
+
+        def __init__(self, evidence: Evidence) -> None:
+            self.evidence = evidence
+            super().__init__()
+
+    def __init__(self) -> None:
+        self._finding: RankedFinding | None = None
+        self._frameworks: tuple[_Framework, ...] = ()
+        self._chosen = ""
+        super().__init__()
+
+    def compose(self) -> ComposeResult:
+        """The parts in order of use."""
+        yield Static(id="summary")
+        yield Tabs(id="frameworks")
+        yield Static(id="fix")
+        yield Static("Evidence  (Enter: see it on the time-line)", classes="title", id="evidence-title")
+        yield OptionList(id="evidence")
+        yield Static(id="rest")
+
+    async def show(self, diagnosis: Diagnosis, finding: RankedFinding) -> None:
+        """Show one finding of a diagnosis."""
+        self._finding = finding
+        self._frameworks = _by_framework(finding)
+        self.query_one("#summary", Static).update(Content(wording.sentence(finding.summary)))
+        tabs = self.query_one(Tabs)
+        tabs.display = bool(self._frameworks)
+        await tabs.clear()
+        for framework in self._frameworks:
+            await tabs.add_tab(Tab(wording.framework(framework.target), id=f"for-{framework.target}"))
+        wanted = f"for-{self._chosen}"
+        if tabs.query(f"#{wanted}") if self._chosen else None:
+            tabs.active = wanted
+        self._show_fix()
+        self._show_evidence(diagnosis, finding)
+        self.query_one("#rest", Static).update(_rest(diagnosis, finding))
+        self.scroll_home(animate=False)
+
+    def next_framework(self) -> None:
+        """Turn to the next tab."""
+        self.query_one(Tabs).action_next_tab()
+
+    def fix_text(self) -> tuple[str, str] | None:
+        """The settings of the chosen framework and its name; None where the finding has no fix."""
+        framework = self._framework()
+        return None if framework is None else (framework.text, wording.framework(framework.target))
+
+    @on(Tabs.TabActivated)
+    def _tab_activated(self, event: Tabs.TabActivated) -> None:
+        event.stop()
+        if event.tabs.has_focus:
+            self._chosen = (event.tab.id or "").removeprefix("for-")
+        self._show_fix()
+
+    @on(OptionList.OptionSelected, "#evidence")
+    def _evidence_selected(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        if self._finding is not None:
+            self.post_message(self.PlaceChosen(self._finding.evidence[event.option_index]))
+
+    def _framework(self) -> _Framework | None:
+        active = self.query_one(Tabs).active.removeprefix("for-")
+        return next((entry for entry in self._frameworks if entry.target == active), next(iter(self._frameworks), None))
+
+    def _show_fix(self) -> None:
+        framework = self._framework()
+        self.query_one("#fix", Static).update("" if framework is None else _fix(framework))
+
+    def _show_evidence(self, diagnosis: Diagnosis, finding: RankedFinding) -> None:
+        evidence = self.query_one("#evidence", OptionList)
+        evidence.set_options(_evidence(diagnosis, finding))
+        for widget in (evidence, self.query_one("#evidence-title")):
+            widget.display = bool(finding.evidence)
+
+
+def _by_framework(finding: RankedFinding) -> tuple[_Framework, ...]:
+    targets = dict.fromkeys(fix.target for fix in finding.fixes)
+    return tuple(_Framework(target, tuple(fix for fix in finding.fixes if fix.target == target)) for target in targets)
+
+
+def _fix(framework: _Framework) -> Content:
+    lines: list[Content] = []
+    for fix in framework.fixes:
+        lines.append(Content.styled(wording.clean(fix.setting), "bold"))
+        if fix.why:
+            lines.append(Content.styled(wording.clean(fix.why), _MUTED))
+    return Content("\n").join(lines)
+
+
+def _evidence(diagnosis: Diagnosis, finding: RankedFinding) -> list[Option]:
+    width = max((len(wording.clean(entry.name)) for entry in finding.evidence), default=0)
+    options = []
+    for entry in finding.evidence:
+        place = wording.place(entry.where, diagnosis.window)
+        options.append(
+            Option(
+                Content.assemble(
+                    "→ " if place else "  ",
+                    f"{wording.clean(entry.name):<{width}}  ",
+                    (wording.evidence_value(entry), "bold"),
+                    (f"  {place}" if place else "", _MUTED),
+                )
+            )
+        )
+    return options
+
+
+def _rest(diagnosis: Diagnosis, finding: RankedFinding) -> Content:
+    ruled_out = [f"{entry.rule}: {wording.clean(entry.because)}" for entry in diagnosis.ruled_out]
+    unchecked = [f"{missing}: {rules}" for missing, rules in wording.not_run_groups(diagnosis)]
+    sections = (
+        ("Looks guilty, is not", ruled_out),
+        ("Verify", [wording.sentence(finding.verify)] if finding.verify else []),
+        ("The manual page", [f"doctor explain {finding.rule}"]),
+        ("Not checked", unchecked),
+        ("Recording", list(wording.recording_lines(diagnosis))),
+    )
+    parts = [
+        Content.assemble((f"\n{title}\n", "bold $primary"), "\n".join(lines)) for title, lines in sections if lines
+    ]
+    return Content("\n").join(parts)

@@ -1,0 +1,355 @@
+"""The time-line itself: keeps what is looked at, asks for a picture when that changes, paints it.
+
+Key presses never wait: they move the view, and of several that come while a picture is on its way only the last asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar
+
+from rich.style import Style
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
+from textual.worker import Worker
+
+from doctor.case.timeline.drawing import Lane
+from doctor.case.timeline.picture import Picture, picture
+from doctor.case.timeline.places import ItemFacts, item_after, item_before
+from doctor.case.timeline.tracks import Track
+from doctor.case.timeline.view import View
+from doctor.errors import DoctorError
+from doctor.tui.case_desk import CaseDesk
+from doctor.tui.widgets.timeline import painting
+from doctor.tui.widgets.timeline.naming import lane_name
+from doctor.tui.widgets.timeline.painting import Mark
+from doctor.tui.widgets.timeline.rows import Row, placed
+
+_HEAD_LINES = 2
+_ZOOM = 2.0
+_PAN = 0.5
+_WHEEL_ZOOM = 1.4
+_WHEEL_PAN = 0.1
+_ITEM_SHARE = 0.3
+_PLACE_SHARE = 0.5
+
+
+class TimelineCanvas(Widget, can_focus=True):
+    """Lanes in cells, below an axis and a row with the places of the findings."""
+
+    DEFAULT_CSS = """
+    TimelineCanvas { height: 1fr; background: $background; color: $foreground; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("plus,equals_sign,w", "zoom(1)", "Zoom in", key_display="+"),
+        Binding("minus,s", "zoom(-1)", "Zoom out", key_display="-"),
+        Binding("left", "move(-1)", "Cursor left", show=False),
+        Binding("right", "move(1)", "Cursor right", show=False),
+        Binding("a,shift+left", "pan(-1)", "Earlier", show=False),
+        Binding("d,shift+right", "pan(1)", "Later", show=False),
+        Binding("up", "lane(-1)", "Lane above", show=False),
+        Binding("down", "lane(1)", "Lane below", show=False),
+        Binding("enter", "fit", "Fit item"),
+        Binding("n", "neighbour(1)", "Next"),
+        Binding("p", "neighbour(-1)", "Previous", show=False),
+        Binding("0,home", "whole", "All", key_display="0"),
+    ]
+
+    class Looked(Message):
+        """Another picture is painted: what is under the cursor, and how wide a cell is."""
+
+        def __init__(self, view: View, cursor_ns: int, lane: Lane | None, facts: ItemFacts | None) -> None:
+            self.view = view
+            self.cursor_ns = cursor_ns
+            self.lane = lane
+            self.facts = facts
+            super().__init__()
+
+    def __init__(self) -> None:
+        self._case: CaseDesk | None = None
+        self._extent = (0, 1)
+        self._origin_ns = 0
+        self._lanes: tuple[Lane, ...] = ()
+        self._tracks: tuple[Track, ...] = ()
+        self._marks: tuple[Mark, ...] = ()
+        self._view = View(0, 1, 1)
+        self._cursor_ns = 0
+        self._chosen = 0
+        self._first = 0
+        self._picture: Picture | None = None
+        self._rows: tuple[Row, ...] = ()
+        self._strips: list[Strip] = []
+        self._asked = 0
+        self._answered = 0
+        self._drag: tuple[int, View] | None = None
+        super().__init__()
+
+    # What is looked at ------------------------------------------------------------------------------------------
+
+    def open(self, case: CaseDesk, extent: tuple[int, int], lanes: Sequence[Lane], tracks: Sequence[Track]) -> None:
+        """Show another case from its first event to its last."""
+        self._case, self._extent, self._origin_ns = case, extent, extent[0]
+        self._lanes, self._tracks, self._marks = tuple(lanes), tuple(tracks), ()
+        self._chosen = next((place for place, lane in enumerate(lanes) if lane.kind == "stream"), 0)
+        self._first, self._picture = 0, None
+        self._look(View(extent[0], extent[1] - extent[0], self.cells), (extent[0] + extent[1]) // 2)
+
+    def mark(self, marks: Sequence[Mark], window: tuple[int, int] | None) -> None:
+        """Show the places of findings; times are counted from the start of the window from now on."""
+        self._marks = tuple(marks)
+        if window is not None:
+            self._origin_ns = window[0]
+        self._paint()
+
+    def show(self, start_ns: int, end_ns: int, device_id: int | None, stream_id: int | None) -> None:
+        """Bring a stretch of time into the middle, and a stream under the cursor where one is named."""
+        named = (
+            place
+            for place, lane in enumerate(self._lanes)
+            if lane.kind == "stream" and lane.device_id == device_id and stream_id in {None, lane.stream_id}
+        )
+        self._chosen = next(named, self._chosen)
+        self._look(self._view.around(start_ns, end_ns, _PLACE_SHARE), (start_ns + end_ns) // 2)
+
+    def show_span(self, start_ns: int, end_ns: int) -> None:
+        """Fill the screen with a stretch of time."""
+        self._look(self._view.around(start_ns, end_ns, 1.0), self._cursor_ns)
+
+    @property
+    def cells(self) -> int:
+        """Columns that show time."""
+        return max(self.size.width - self.label_width, 1)
+
+    @property
+    def label_width(self) -> int:
+        """Columns of the labels."""
+        return 14 if self.size.width < 120 else 20
+
+    @property
+    def origin_ns(self) -> int:
+        """What the axis counts from."""
+        return self._origin_ns
+
+    @property
+    def cursor_ns(self) -> int:
+        """The time that the cursor is on."""
+        return self._cursor_ns
+
+    def choose_lane(self, lane_id: int) -> None:
+        """Put the cursor into a lane."""
+        self._chosen = next((place for place, lane in enumerate(self._lanes) if lane.lane_id == lane_id), self._chosen)
+
+    @property
+    def is_current(self) -> bool:
+        """True where the screen shows what was asked for last."""
+        return self._asked == self._answered
+
+    def _look(self, view: View, cursor_ns: int) -> None:
+        self._view = view.inside(*self._extent)
+        self._cursor_ns = min(max(cursor_ns, self._view.start_ns), self._view.end_ns - 1)
+        self._ask()
+
+    # Asking -----------------------------------------------------------------------------------------------------
+
+    def _ask(self) -> None:
+        if self._case is None or self.size.height == 0:
+            return
+        was_current = self.is_current
+        self._asked += 1
+        if was_current:
+            self._asking: Worker[None] = self.run_worker(partial(self._answer, self._case), group="picture")
+
+    async def _answer(self, case: CaseDesk) -> None:
+        while not self.is_current:
+            number = self._asked
+            self._keep_chosen_in_sight()
+            lane = self._chosen_lane
+            shown = [row.lane.lane_id for row in self._rows if row.lane is not None]
+            lane_id = None if lane is None else lane.lane_id
+            try:
+                answer = await case.ask_timeline(picture, self._view, shown, lane_id, self._cursor_ns)
+            except DoctorError as error:
+                self.notify(error.message, severity="error", markup=False)
+                self._answered = self._asked
+                return
+            self._answered = number
+            if case is self._case:
+                self._picture = answer
+                self._paint()
+                self.post_message(self.Looked(answer.drawing.view, self._cursor_ns, lane, answer.selected))
+
+    @property
+    def _chosen_lane(self) -> Lane | None:
+        return self._lanes[self._chosen] if self._chosen < len(self._lanes) else None
+
+    def _keep_chosen_in_sight(self) -> None:
+        lines = max(self.size.height - _HEAD_LINES, 1)
+        self._first = min(self._first, self._chosen)
+        self._rows = placed(self._lanes, self._tracks, self._first, lines)
+        while self._chosen >= self._first + len(self._rows) and self._rows:
+            self._first += 1
+            self._rows = placed(self._lanes, self._tracks, self._first, lines)
+
+    # Painting ---------------------------------------------------------------------------------------------------
+
+    def _paint(self) -> None:
+        if self._picture is None:
+            return
+        drawing, width = self._picture.drawing, self.label_width
+        is_dark = self.app.current_theme.dark
+        base = Style(color=self.styles.color.hex, bgcolor=self.styles.background.hex)
+        faint = base + Style(color="#8A97A3" if is_dark else "#66727D")
+        red = base + Style(color="#F0713A" if is_dark else "#A83A00", bold=True)
+        strips = [
+            painting.strip_of("time", width, painting.axis(drawing.view, self._origin_ns, faint), faint),
+            painting.strip_of("findings", width, painting.marks_row(self._marks, drawing.view, red), red),
+        ]
+        for row in self._rows:
+            strips += self._row_strips(row, self._picture, base, is_dark=is_dark)
+        self._strips = strips
+        self.refresh()
+
+    def _row_strips(self, row: Row, shown: Picture, base: Style, *, is_dark: bool) -> list[Strip]:
+        view, width = shown.drawing.view, self.label_width
+        if row.lane is None:
+            assert row.track is not None
+            values = shown.tracks.get(row.track.track_id, (None,) * view.cells)
+            painted = painting.track_rows(values, row.track.top, row.height, base + Style(color="#8A97A3"))
+            names = [row.track.label, painting.figure(row.track.top, row.track.unit)]
+            is_chosen = False
+        else:
+            cells = shown.drawing.cells.get(row.lane.lane_id, ())
+            items = [item for item in shown.drawing.items if item.lane_id == row.lane.lane_id]
+            painted = painting.lane_rows(cells, items, view, row.height, base=base, is_dark=is_dark)
+            names, is_chosen = [lane_name(row.lane)], row.lane is self._chosen_lane
+        if is_chosen:
+            for line in painted:
+                line.mark_cell(view.cell_of(self._cursor_ns))
+        label_style = base + Style(bold=is_chosen, reverse=is_chosen)
+        names += [""] * row.height
+        return [
+            painting.strip_of(f"{'▸' if is_chosen and not place else ' '}{names[place]}", width, line, label_style)
+            for place, line in enumerate(painted)
+        ]
+
+    def render_line(self, y: int) -> Strip:
+        """One line of the screen, as painted last."""
+        if y < len(self._strips):
+            return self._strips[y].adjust_cell_length(self.size.width, self.rich_style)
+        return Strip.blank(self.size.width, self.rich_style)
+
+    # Keys -------------------------------------------------------------------------------------------------------
+
+    def action_zoom(self, direction: int) -> None:
+        """Enlarge or shrink around the cursor."""
+        self._look(self._view.zoomed(_ZOOM**direction, self._cursor_ns), self._cursor_ns)
+
+    def action_pan(self, direction: int) -> None:
+        """Move by half a screen; the cursor keeps its place on the screen."""
+        before = self._view
+        moved = before.panned(_PAN * direction).inside(*self._extent)
+        self._look(moved, self._cursor_ns + moved.start_ns - before.start_ns)
+
+    def action_move(self, cells: int) -> None:
+        """Move the cursor by cells; at the edge the view follows."""
+        cell = self._view.cell_of(self._cursor_ns) + cells
+        time_ns = self._view.time_of(cell + 0.5)
+        view = self._view
+        if not 0 <= cell < view.cells:
+            view = view.panned(_PAN * (1 if cells > 0 else -1))
+        self._look(view, time_ns)
+
+    def action_lane(self, direction: int) -> None:
+        """Choose the lane above or below."""
+        self._chosen = min(max(self._chosen + direction, 0), max(len(self._lanes) - 1, 0))
+        self._ask()
+
+    def action_whole(self) -> None:
+        """Show the whole recording."""
+        self._look(View(self._extent[0], self._extent[1] - self._extent[0], self.cells), self._cursor_ns)
+
+    def action_fit(self) -> None:
+        """Enlarge until the item under the cursor can be read."""
+        selected = None if self._picture is None else self._picture.selected
+        if selected is None:
+            self.notify("There is no work under the cursor")
+            return
+        item = selected.item
+        self._look(self._view.around(item.start_ns, item.end_ns, _ITEM_SHARE), (item.start_ns + item.end_ns) // 2)
+
+    async def action_neighbour(self, direction: int) -> None:
+        """Move the cursor to the next or the previous item of the lane."""
+        lane = self._chosen_lane
+        if self._case is None or lane is None:
+            return
+        selected = None if self._picture is None else self._picture.selected
+        from_ns = self._cursor_ns if selected is None else selected.item.start_ns
+        query = item_after if direction > 0 else item_before
+        try:
+            item = await self._case.ask_timeline(query, lane.lane_id, from_ns)
+        except DoctorError as error:
+            self.notify(error.message, severity="error", markup=False)
+            return
+        if item is None:
+            self.notify("There is no further item in this lane")
+            return
+        self.go_to((item.start_ns + item.end_ns) // 2)
+
+    def go_to(self, time_ns: int) -> None:
+        """Put the cursor on a time; the view moves only where it does not show it."""
+        view = self._view
+        if not 0 <= view.cell_of(time_ns) < view.cells:
+            view = View(time_ns - view.length_ns // 2, view.length_ns, view.cells)
+        self._look(view, time_ns)
+
+    # Mouse ------------------------------------------------------------------------------------------------------
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """Choose what is under the pointer, and begin to drag."""
+        if event.x < self.label_width and event.y < _HEAD_LINES:
+            return
+        row = next((row for row in self._rows if row.top <= event.y - _HEAD_LINES < row.top + row.height), None)
+        if row is not None and row.lane is not None:
+            self._chosen = self._lanes.index(row.lane)
+        self._look(self._view, self._time_at(event.x))
+        self._drag = (event.x, self._view)
+        self.capture_mouse()
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Drag the view along."""
+        if self._drag is not None and event.x != self._drag[0]:
+            start, view = self._drag
+            self._look(view.panned((start - event.x) / view.cells), self._cursor_ns)
+
+    def on_mouse_up(self, event: events.MouseUp) -> None:
+        """End dragging."""
+        self._drag = None
+        self.release_mouse()
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Zoom in at the pointer; with Shift or Ctrl move to earlier times."""
+        self._wheel(event, 1)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Zoom out at the pointer; with Shift or Ctrl move to later times."""
+        self._wheel(event, -1)
+
+    def _wheel(self, event: events.MouseEvent, direction: int) -> None:
+        event.stop()
+        if event.shift or event.ctrl:
+            self._look(self._view.panned(-_WHEEL_PAN * direction), self._cursor_ns)
+            return
+        at_ns = self._time_at(event.x)
+        self._look(self._view.zoomed(_WHEEL_ZOOM**direction, at_ns), at_ns)
+
+    def _time_at(self, x: int) -> int:
+        return self._view.time_of(min(max(x - self.label_width, 0), self.cells - 1) + 0.5)
+
+    def on_resize(self, event: events.Resize) -> None:
+        """The same stretch of time in as many cells as there are now."""
+        if self._case is not None:
+            self._look(View(self._view.start_ns, self._view.length_ns, self.cells), self._cursor_ns)
