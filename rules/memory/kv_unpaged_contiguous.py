@@ -1,18 +1,21 @@
-"""The KV cache is one piece that is copied to grow: every step concatenates what is already there.
+"""The KV cache is not paged: it is reserved whole for every request, or copied to grow.
 
-What happens: a cache kept as one tensor a layer has no room for the next token. Concatenation allocates a new tensor, reads
-all old keys and values and writes them again, twice their bytes for one token's worth, and the copy grows with the
-sequence. While it runs, two copies are in memory.
+What happens: a cache kept as one tensor a layer and request is made as long as the longest sequence allowed, and most of it is never
+written; or it has no room for the next token. Concatenation allocates a new tensor, reads all old keys and values and
+writes them again, twice their bytes for one token's worth, and the copy grows with the sequence. While it runs, two copies
+are in memory.
 
 How it is detected: concatenation kernels take at least 5 % of the device's time in usual steps, and one of two signs says that
 old tokens are in them. Either their time rises from step to step: over at least five steps it goes with the step's place
 (correlation 0.8 or more) and by at least 0.1 % a step. Or one of them takes at least three times as long as an activation
 or a norm of the same steps, which run over all new rows: what it moves more must be old. The win is the run replayed with
-3 us for each, what writing one token into a paged cache takes.
+3 us for each, what writing one token into a paged cache takes. In a memory snapshot the reserved kind shows as one group of equal
+blocks that holds at least 20 % of the device and counts at least two requests' worth: four blocks for each layer, where weights and
+paged pools have one or two a layer. In an out-of-memory text the traceback ends where the cache is made or concatenated.
 
 When it is not this: rotary embeddings and fused inputs are concatenated too, but they hold the new rows only, and their time
-does not rise. Reserved and unused memory of contiguous caches shows in logs and memory snapshots, not here. New shapes in
-every step may also be planned anew: `lazy-module-load`.
+does not rise. Paged engines allocate their whole pool at the start, one or two blocks a layer: that is no waste. New shapes in every
+step may also be planned anew: `lazy-module-load`.
 """
 
 from typing import NamedTuple
@@ -26,16 +29,19 @@ from doctor.rule import (
     Finding,
     Fix,
     Rule,
+    Severity,
+    Sign,
     Stage,
     Target,
     Threshold,
     Verdict,
     Where,
 )
+from doctor.units import format_bytes
 
 ABOUT = About(
     id="kv-unpaged-contiguous",
-    title="The KV cache is copied to grow",
+    title="The KV cache is not paged",
     stage=Stage.SPECIFIC,
     reads=("device_op", "step_work", "usual_step"),
     needs=("nsys-report", "nsys-sqlite", "kineto"),
@@ -61,6 +67,7 @@ THRESHOLDS = {
     ),
     "min_outsize_ns": Threshold(10_000, "ns", source="a shorter one says nothing about what it moves"),
     "min_outsize_steps": Threshold(3, "steps", source="a cause seen once or twice is not what the run is made of"),
+    "least_reserved_share": Threshold(0.2, "share of the device", source="own H200 snapshot: 97 %; lmdeploy#722"),
     "paged_ns": Threshold(
         3_000, "ns", source="own H200 recordings: writing one token into cache blocks takes 2 to 3 us"
     ),
@@ -177,6 +184,90 @@ def judge(row: Concatenations) -> Verdict:
     )
 
 
+RESERVED_SQL = """
+SELECT device_id, size_bytes, block_count, group_bytes, slot_count, share_of_total, stack,
+    EXISTS (SELECT 1 FROM oom_event) OR EXISTS (SELECT 1 FROM allocator_step WHERE action = 'oom') AS is_failed,
+    EXISTS (SELECT 1 FROM oom_cause WHERE cause IN ('foreign', 'abandoned', 'capped', 'fragmentation')) AS is_explained
+FROM reserved_cache ORDER BY group_bytes DESC LIMIT 1
+"""
+
+
+class Reserved(NamedTuple):
+    """Blocks of a cache that is kept whole for every request."""
+
+    device_id: int | None
+    size_bytes: int
+    block_count: int
+    group_bytes: int
+    slot_count: float | None
+    share_of_total: float
+    stack: str | None
+    is_failed: bool
+    is_explained: bool
+
+
+def judge_reserved(row: Reserved) -> Verdict:
+    """A visible part of the device."""
+    if row.share_of_total < THRESHOLDS["least_reserved_share"].value or row.is_explained:
+        return None
+    requests = f", {row.slot_count:.0f} requests' worth" if row.slot_count else ""
+    each = (
+        f"; a request takes {format_bytes(row.group_bytes / row.slot_count)} whatever its length"
+        if row.slot_count
+        else ""
+    )
+    return Finding(
+        summary=f"{row.block_count} equal blocks of {format_bytes(row.size_bytes)}{requests}, hold {format_bytes(row.group_bytes)},"
+        f" {row.share_of_total:.0%} of the device{each}",
+        evidence=(
+            Evidence("memory of equal blocks", row.group_bytes, "bytes", Where(device_id=row.device_id)),
+            Evidence("share of the device", row.share_of_total, "share"),
+            Evidence("blocks", row.block_count, "blocks"),
+            *((Evidence("requests that this serves", row.slot_count, "requests"),) if row.slot_count else ()),
+            *((Evidence("made by", row.stack, ""),) if row.stack else ()),
+        ),
+        severity=Severity.CRITICAL if row.is_failed else Severity.HIGH,
+        bytes=row.group_bytes,
+        confidence=0.85 if row.slot_count else 0.7,
+        fixes=RESERVED_FIXES,
+    )
+
+
+FAILED_SQL = """
+SELECT hot_spot, tried_bytes, total_bytes, allocated_bytes, device_id, stack FROM oom_cause
+WHERE cause = 'cache' AND hot_spot IN ('cache_growth', 'cache_reserve') AND NOT EXISTS (SELECT 1 FROM reserved_cache)
+ORDER BY source_id, oom_event_id LIMIT 1
+"""
+
+
+class Failed(NamedTuple):
+    """A failure where the cache is made or grows."""
+
+    hot_spot: str
+    tried_bytes: int | None
+    total_bytes: int | None
+    allocated_bytes: int | None
+    device_id: int | None
+    stack: str | None
+
+
+def judge_failed(row: Failed) -> Verdict:
+    """The failing frames are the cache's."""
+    doing = "concatenated to grow" if row.hot_spot == "cache_growth" else "reserved in one piece"
+    return Finding(
+        summary=f"memory ran out where the KV cache is {doing}: {format_bytes(row.tried_bytes or 0)} asked for with"
+        f" {format_bytes(row.allocated_bytes or 0)} of {format_bytes(row.total_bytes or 0)} allocated",
+        evidence=(
+            Evidence("allocation that failed", row.tried_bytes or 0, "bytes", Where(device_id=row.device_id)),
+            Evidence("where", row.stack or "", ""),
+        ),
+        severity=Severity.CRITICAL,
+        bytes=row.tried_bytes,
+        confidence=0.75,
+        fixes=RESERVED_FIXES,
+    )
+
+
 FIXES = (
     Fix(
         "pytorch",
@@ -208,6 +299,38 @@ FIXES = (
         "the cache is written in place",
         source="https://huggingface.co/docs/transformers/kv_cache",
     ),
+    Fix(
+        "engine",
+        "--kv paged",
+        "a token is written into a block; nothing is copied to grow",
+        source="python -m engine bench --help",
+    ),
+)
+RESERVED_FIXES = (
+    Fix(
+        "vllm",
+        "serve the model with vllm serve, or SGLang, or TensorRT-LLM",
+        "the cache is paged: memory goes with the tokens that are there",
+        source="https://docs.vllm.ai/en/latest/design/paged_attention.html",
+    ),
+    Fix(
+        "transformers",
+        'generate_batch() (continuous batching with a paged cache); or cache_implementation="offloaded" or "quantized", batch 1',
+        "memory goes with the tokens that are there, or lies elsewhere",
+        source="https://huggingface.co/docs/transformers/kv_cache (names checked on main of 2026)",
+    ),
+    Fix(
+        "pytorch",
+        "blocks of 16 to 64 tokens from one pool, with a block table for each request",
+        "what is reserved beyond the last token is less than one block",
+        source="PagedAttention, Kwon et al. 2023, section 4",
+    ),
+    Fix(
+        "system",
+        "lmdeploy 0.1 and later, where the cache has a block manager; --cache-max-entry-count",
+        "older ones reserve session_len for each of the instances",
+        source="https://github.com/InternLM/lmdeploy/issues/722",
+    ),
 )
 
 RULE = Rule(
@@ -217,6 +340,10 @@ RULE = Rule(
     row=Concatenations,
     judge=judge,
     fixes=FIXES,
-    verify="record again: no concatenation in the attention of a step; memory stays level.",
+    verify="record again: no concatenation in the attention of a step; memory goes with the tokens that are there.",
     doc=__doc__,
+    also=(
+        Sign(("allocator_block",), ("memory-snapshot",), RESERVED_SQL, Reserved, judge_reserved),
+        Sign(("oom_event",), ("oom-text",), FAILED_SQL, Failed, judge_failed),
+    ),
 )

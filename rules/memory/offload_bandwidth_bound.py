@@ -159,6 +159,12 @@ FIXES = (
         "no layer is fetched from host memory",
         source="https://huggingface.co/docs/accelerate/usage_guides/big_modeling",
     ),
+    Fix(
+        "engine",
+        "--weight-offload 0",
+        "weights stay on the device where they fit",
+        source="python -m engine bench --help",
+    ),
 )
 
 RULE = Rule(

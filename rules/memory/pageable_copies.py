@@ -213,6 +213,18 @@ FIXES = (
         "weights stay on the device, inputs are pinned",
         source="https://huggingface.co/docs/accelerate/usage_guides/big_modeling",
     ),
+    Fix(
+        "engine",
+        "--weight-offload 0",
+        "weights stay on the device where they fit",
+        source="python -m engine bench --help",
+    ),
+    Fix(
+        "engine",
+        "--weight-copies prefetch --staging pinned --kv-copies pinned",
+        "copies from pinned memory run beside the kernels",
+        source="python -m engine bench --help",
+    ),
 )
 
 RULE = Rule(

@@ -1,0 +1,190 @@
+"""The device is full to the last percent: allocations fail at once, or only after cached memory was given back.
+
+What happens: with nothing to spare, every change (a longer prompt, a new shape, a library's workspace) makes the allocator free its
+cache, wait for the device and ask the driver again. That costs milliseconds each time, and ends in a failure some day.
+
+How it is detected: an allocation failed, the process itself holds the device, and nothing more specific explains it. Or 98.5 % of the
+device and more is in use while it works. Or the allocator says that it had to try again (`cudaMalloc retries`, or the warning
+`memory allocation failed with OOM on device`, which is no failure by itself).
+
+When it is not this: whatever else explains a failure is told instead. An engine that has taken its share for the KV cache on purpose,
+90 % of the device or so, has headroom.
+"""
+
+from typing import NamedTuple
+
+from doctor.rule import About, Cleared, Evidence, Finding, Fix, Rule, Severity, Sign, Stage, Threshold, Verdict, Where
+from doctor.units import format_bytes
+
+ABOUT = About(
+    id="headroom-thin",
+    title="The device is full",
+    stage=Stage.MEMORY,
+    reads=("oom_event",),
+    needs=("oom-text", "nvidia-smi", "nvml", "memory-snapshot"),
+)
+
+THRESHOLDS = {
+    "least_free_share": Threshold(
+        0.015, "share of the device", source="rule of thumb: a context or a workspace is 0.5 to 1.5 GiB"
+    ),
+    "least_busy": Threshold(0.1, "share of time busy", source="an idle device wants no more memory"),
+    "grave_retries": Threshold(10, "retries", source="rule of thumb: then it is a steady state"),
+}
+
+SQL = """
+SELECT cause, tried_bytes, total_bytes, allocated_bytes, free_bytes, own_bytes, outside_bytes, device_id, phase FROM oom_cause
+ORDER BY (cause = 'full') DESC, source_id, oom_event_id LIMIT 1
+"""
+
+
+class Failure(NamedTuple):
+    """A failure that nothing more specific explains."""
+
+    cause: str
+    tried_bytes: int | None
+    total_bytes: int | None
+    allocated_bytes: int | None
+    free_bytes: int | None
+    own_bytes: int | None
+    outside_bytes: int | None
+    device_id: int | None
+    phase: str | None
+
+
+def judge(row: Failure) -> Verdict:
+    """Full by its own tensors."""
+    if row.cause != "full" or row.total_bytes is None or row.tried_bytes is None:
+        return None
+    return Finding(
+        summary=f"the run's own tensors fill the device: {format_bytes(row.allocated_bytes or 0)} of {format_bytes(row.total_bytes)} are allocated,"
+        f" and {format_bytes(row.tried_bytes)} more do not fit",
+        evidence=(
+            Evidence("allocated by PyTorch", row.allocated_bytes or 0, "bytes", Where(device_id=row.device_id)),
+            Evidence("free", row.free_bytes or 0, "bytes"),
+            Evidence("allocation that failed", row.tried_bytes, "bytes"),
+        ),
+        severity=Severity.CRITICAL,
+        bytes=row.tried_bytes,
+        confidence=0.5,
+        label="by the run's own tensors",
+    )
+
+
+USED_SQL = """
+SELECT device_id, total_bytes, used_bytes, busy_share, driver_model, EXISTS (SELECT 1 FROM oom_event) OR EXISTS (SELECT 1 FROM memory_refusal) AS is_told
+FROM device_holding WHERE total_bytes > 0 AND used_bytes IS NOT NULL
+ORDER BY used_bytes / total_bytes DESC LIMIT 1
+"""
+
+
+class Used(NamedTuple):
+    """The fullest device at its fullest look."""
+
+    device_id: int | None
+    total_bytes: int
+    used_bytes: int
+    busy_share: float | None
+    driver_model: str | None
+    is_told: bool
+
+
+def judge_used(row: Used) -> Verdict:
+    """Next to nothing is free while it works."""
+    free = row.total_bytes - row.used_bytes
+    if row.is_told or row.driver_model == "wddm" or (row.busy_share or 0) < THRESHOLDS["least_busy"].value:
+        return None
+    if free / row.total_bytes >= THRESHOLDS["least_free_share"].value:
+        return Cleared(f"{format_bytes(free)} of {format_bytes(row.total_bytes)} are free at the fullest look")
+    return Finding(
+        summary=f"GPU {row.device_id or 0} has {format_bytes(free)} of {format_bytes(row.total_bytes)} to spare while it works",
+        evidence=(
+            Evidence("free", free, "bytes", Where(device_id=row.device_id)),
+            Evidence("share of the device", free / row.total_bytes, "share"),
+        ),
+        severity=Severity.MEDIUM,
+        bytes=free,
+        confidence=0.7,
+    )
+
+
+RETRIED_SQL = """
+SELECT count(*) AS retry_count, max(tried_bytes) AS tried_bytes, min(free_bytes) AS free_bytes, EXISTS (SELECT 1 FROM oom WHERE total_bytes IS NOT NULL) AS is_told
+FROM allocation_retry
+"""
+SUMMARY_SQL = """
+SELECT coalesce(sum(retry_count), 0)::BIGINT AS retry_count, NULL::BIGINT AS tried_bytes, NULL::BIGINT AS free_bytes,
+    EXISTS (SELECT 1 FROM oom WHERE total_bytes IS NOT NULL) AS is_told
+FROM allocator_summary
+"""
+
+
+class Retries(NamedTuple):
+    """Allocations that succeeded only after cached memory was given back."""
+
+    retry_count: int
+    tried_bytes: int | None
+    free_bytes: int | None
+    is_told: bool
+
+
+def judge_retries(row: Retries) -> Verdict:
+    """Any retry, where no failure tells more."""
+    if row.retry_count == 0 or row.is_told:
+        return None
+    sizes = (
+        f": {format_bytes(row.tried_bytes)} asked for, {format_bytes(row.free_bytes or 0)} free"
+        if row.tried_bytes is not None
+        else ""
+    )
+    return Finding(
+        summary=f"the allocator had to give cached memory back and ask again {row.retry_count} times{sizes}; the run went on",
+        evidence=(Evidence("retries", row.retry_count, "retries"),),
+        severity=Severity.HIGH if row.retry_count >= THRESHOLDS["grave_retries"].value else Severity.MEDIUM,
+        bytes=row.tried_bytes,
+        confidence=0.8,
+    )
+
+
+FIXES = (
+    Fix(
+        "vllm",
+        "--gpu-memory-utilization lower by 0.02 to 0.05",
+        "a reserve for shapes that come later",
+        source="https://docs.vllm.ai/en/latest/configuration/conserving_memory.html (checked on main of 2026)",
+    ),
+    Fix(
+        "sglang",
+        "--mem-fraction-static lower by 0.02 to 0.05",
+        "a reserve for shapes that come later",
+        source="https://docs.sglang.ai/advanced_features/server_arguments.html (checked on main of 2026)",
+    ),
+    Fix(
+        "tensorrt-llm",
+        "kv_cache_config: {free_gpu_memory_fraction: 0.85}; max_batch_size as the load needs it",
+        "a reserve for shapes that come later",
+        source="https://nvidia.github.io/TensorRT-LLM/features/kvcache.html (checked on llm_args.py of main)",
+    ),
+    Fix(
+        "pytorch",
+        "torch.cuda.memory._record_memory_history(); torch.cuda.memory._dump_snapshot('snapshot.pickle') after the failure",
+        "the snapshot says which stacks hold the memory: diagnose it together with the text",
+        source="https://docs.pytorch.org/docs/stable/torch_cuda_memory.html (checked on 2.11)",
+    ),
+)
+
+RULE = Rule(
+    about=ABOUT,
+    thresholds=THRESHOLDS,
+    sql=SQL,
+    row=Failure,
+    judge=judge,
+    fixes=FIXES,
+    verify="2 to 5 % of the device stay free under load, and torch.cuda.memory_stats()['num_alloc_retries'] stays 0.",
+    doc=__doc__,
+    also=(
+        Sign(("gpu_sample",), ("nvidia-smi", "nvml"), USED_SQL, Used, judge_used),
+        Sign(("allocation_retry",), ("oom-text",), RETRIED_SQL, Retries, judge_retries),
+        Sign(("allocator_summary",), ("memory-snapshot",), SUMMARY_SQL, Retries, judge_retries),
+    ),
+)

@@ -1,0 +1,111 @@
+"""A process' host memory grows until the container is ended.
+
+What happens: the server keeps something in ordinary memory for every request: finished requests, multimodal inputs, log lines, pinned
+buffers. Nothing is wrong on the GPU; after hours or days the kernel ends the process at the container's limit.
+
+How it is detected: resident memory of a process, sampled over time, rises along a line (a line explains at least 90 % of it) by more
+than 1 % of the limit an hour. The limit is the container's, else the machine's memory.
+
+When it is not this: memory that rises while a model is loaded or a cache warms up, then stays. Memory of the device:
+`memory-leak-growth`.
+"""
+
+from typing import NamedTuple
+
+from doctor.rule import About, Evidence, Finding, Fix, Rule, Severity, Stage, Threshold, Verdict, Where
+from doctor.units import format_bytes, format_ns
+
+ABOUT = About(
+    id="host-memory-leak",
+    title="Host memory grows without end",
+    stage=Stage.MEMORY,
+    reads=("host_process",),
+    needs=("cgroup", "nvml"),
+)
+
+THRESHOLDS = {
+    "least_fit": Threshold(0.9, "share of the variance that a line explains", source="as for device memory"),
+    "least_rate": Threshold(0.01, "of the limit, an hour", source="rule of thumb: full within four days"),
+}
+HOUR_NS = 3600e9
+
+SQL = """
+SELECT trend.pid, any_value(name) AS name, any_value(fit_share) AS fit_share, any_value(growth_bytes) AS growth_bytes, any_value(most_bytes) AS most_bytes,
+    any_value(span_ns) AS span_ns, (SELECT coalesce(min(memory_limit_bytes), max(memory_total_bytes)) FROM host_sample) AS limit_bytes
+FROM memory_trend AS trend LEFT JOIN host_process ON host_process.pid = trend.pid AND host_process.source_id = trend.source_id
+WHERE series = 'host' AND span_ns > 0
+GROUP BY trend.source_id, trend.pid
+ORDER BY (any_value(fit_share) > $least_fit) DESC, any_value(growth_bytes) / any_value(span_ns) DESC LIMIT 1
+"""
+
+
+class Growth(NamedTuple):
+    """The process whose memory rises most steadily."""
+
+    pid: int
+    name: str | None
+    fit_share: float | None
+    growth_bytes: int | None
+    most_bytes: int
+    span_ns: int
+    limit_bytes: int | None
+
+
+def judge(row: Growth) -> Verdict:
+    """A line, steep enough for the limit."""
+    if (
+        row.fit_share is None
+        or row.growth_bytes is None
+        or row.limit_bytes is None
+        or row.fit_share <= THRESHOLDS["least_fit"].value
+    ):
+        return None
+    an_hour = row.growth_bytes / row.span_ns * HOUR_NS
+    if an_hour < THRESHOLDS["least_rate"].value * row.limit_bytes:
+        return None
+    left_ns = max(row.limit_bytes - row.most_bytes, 0) / an_hour * HOUR_NS
+    return Finding(
+        summary=f"process {row.pid}{f' ({row.name})' if row.name else ''} grows by {format_bytes(an_hour)} an hour: the limit of"
+        f" {format_bytes(row.limit_bytes)} is reached in {format_ns(left_ns)}",
+        evidence=(
+            Evidence("growth an hour", an_hour, "bytes", Where(pid=row.pid)),
+            Evidence("share of the limit, an hour", an_hour / row.limit_bytes, "share"),
+            Evidence("share of the variance that a line explains", row.fit_share, "share"),
+        ),
+        severity=Severity.HIGH,
+        bytes=row.growth_bytes,
+        confidence=0.75,
+    )
+
+
+FIXES = (
+    Fix(
+        "system",
+        "tracemalloc or memray attach PID on that process",
+        "names what is kept",
+        source="https://bloomberg.github.io/memray/attach.html",
+    ),
+    Fix(
+        "vllm",
+        "--mm-processor-cache-gb lower for multimodal models; a newer version",
+        "inputs of images are cached in host memory, 4 GiB a process unless set",
+        source="https://docs.vllm.ai/en/latest/configuration/conserving_memory.html (checked on main of 2026)",
+    ),
+    Fix(
+        "system",
+        "a restart policy with a memory limit below the node's",
+        "the server comes back before it takes the node down",
+        source="https://kubernetes.io/docs/tasks/configure-pod-container/assign-memory-resource/",
+    ),
+)
+
+RULE = Rule(
+    about=ABOUT,
+    thresholds=THRESHOLDS,
+    sql=SQL,
+    row=Growth,
+    judge=judge,
+    fixes=FIXES,
+    verify="resident memory stays level for a day under the same load.",
+    doc=__doc__,
+)

@@ -1,0 +1,154 @@
+"""The logits of many tokens are held at once, in fp32 and in several copies.
+
+What happens: a decode step needs the logits of one token a sequence. Log-probabilities of a prompt, an evaluation harness, or a
+sampler that sorts the vocabulary need them for every token: tokens x vocabulary x 4 bytes, once for the logits, once for the softmax,
+once for the sorting. Engines do not count that when they size the cache, so it fails under a load that looks harmless.
+
+How it is detected: the allocation fails in the sampler, the logits processor or log_softmax. The number of tokens that the failed size
+stands for is given where the vocabulary is known. In a snapshot's history: the spike's largest block was made there.
+
+When it is not this: any large matrix product may have that size by chance, so without such a frame nothing is said. Attention and
+feed-forward layers of a long prompt: `prefill-activation-peak`. A process of the same size in the list is the run itself:
+`own-pid-in-container`.
+"""
+
+from typing import NamedTuple
+
+from doctor.rule import About, Evidence, Finding, Fix, Rule, Severity, Sign, Stage, Threshold, Verdict, Where
+from doctor.units import format_bytes
+
+ABOUT = About(
+    id="logits-logprob-peak",
+    title="Logits of many tokens fill the memory",
+    stage=Stage.MEMORY,
+    reads=("oom_event",),
+    needs=("oom-text", "memory-snapshot"),
+)
+
+THRESHOLDS = {
+    "bytes_per_logit": Threshold(
+        4, "bytes", source="engines compute log-probabilities in fp32; vllm#5907, sglang#2607"
+    ),
+    "spike_share": Threshold(0.15, "share of the device", source="as for a prefill's peak"),
+}
+
+SQL = """
+SELECT tried_bytes, total_bytes, allocated_bytes, free_bytes, device_id, phase, stack, is_serving,
+    (SELECT max(vocabulary_count) FROM model_shape) AS vocabulary_count,
+    (SELECT any_value(told) FROM engine_setting WHERE setting = 'max_num_seqs') AS sequences
+FROM oom_cause WHERE cause = 'logits' ORDER BY source_id, oom_event_id LIMIT 1
+"""
+
+
+class Failure(NamedTuple):
+    """A failure in the sampler or the logits."""
+
+    tried_bytes: int | None
+    total_bytes: int | None
+    allocated_bytes: int | None
+    free_bytes: int | None
+    device_id: int | None
+    phase: str | None
+    stack: str | None
+    is_serving: bool
+    vocabulary_count: float | None
+    sequences: str | None
+
+
+def judge(row: Failure) -> Verdict:
+    """The failing frames are the sampler's."""
+    evidence: list[Evidence] = []
+    tokens = None
+    if row.tried_bytes is not None:
+        evidence.append(Evidence("allocation that failed", row.tried_bytes, "bytes", Where(device_id=row.device_id)))
+        if row.vocabulary_count:
+            tokens = row.tried_bytes / row.vocabulary_count / THRESHOLDS["bytes_per_logit"].value
+            evidence.append(Evidence("tokens whose logits have that size", tokens, "tokens"))
+    if row.stack is not None:
+        evidence.append(Evidence("where", row.stack, ""))
+    stands_for = f", the fp32 logits of {tokens:,.0f} tokens" if tokens else ""
+    asked = f"{format_bytes(row.tried_bytes)}{stands_for}" if row.tried_bytes is not None else "more than there was"
+    return Finding(
+        summary=f"the {'sampler' if row.phase == 'sampler' else 'output layer'} asked for {asked}",
+        evidence=tuple(evidence) or (Evidence("phase", "sampler", "of the failure"),),
+        severity=Severity.CRITICAL,
+        bytes=row.tried_bytes,
+        confidence=0.9 if row.stack is not None else 0.75,
+    )
+
+
+SPIKE_SQL = """
+SELECT spike.device_id, peak_bytes, base_bytes, spike.stack, total_bytes, EXISTS (SELECT 1 FROM allocator_step WHERE action = 'oom') AS is_failed
+FROM memory_spike AS spike JOIN snapshot_memory USING (source_id, device_id)
+WHERE regexp_matches(spike.stack, 'logits|logprob|log_softmax|sampler')
+ORDER BY peak_bytes - base_bytes DESC LIMIT 1
+"""
+
+
+class Spike(NamedTuple):
+    """The highest level of a history, made by logits."""
+
+    device_id: int | None
+    peak_bytes: int
+    base_bytes: int
+    stack: str
+    total_bytes: int
+    is_failed: bool
+
+
+def judge_spike(row: Spike) -> Verdict:
+    """A visible part of the device."""
+    spike = row.peak_bytes - row.base_bytes
+    if spike < THRESHOLDS["spike_share"].value * row.total_bytes:
+        return None
+    return Finding(
+        summary=f"logits raise memory from {format_bytes(row.base_bytes)} to {format_bytes(row.peak_bytes)} for a moment",
+        evidence=(
+            Evidence("spike", spike, "bytes", Where(device_id=row.device_id)),
+            Evidence("largest block at the peak", row.stack, ""),
+        ),
+        severity=Severity.CRITICAL if row.is_failed else Severity.HIGH,
+        bytes=spike,
+        confidence=0.85,
+    )
+
+
+FIXES = (
+    Fix(
+        "vllm",
+        "requests without prompt_logprobs; --max-num-batched-tokens lower; --gpu-memory-utilization lower by 0.05 to 0.1; --max-num-seqs lower"
+        " where the warm-up of the sampler fails",
+        "fewer tokens have logits at once, or there is room for them",
+        source="https://github.com/vllm-project/vllm/issues/5907 (settings checked on main of 2026)",
+    ),
+    Fix(
+        "sglang",
+        "--chunked-prefill-size lower; --mem-fraction-static lower; return_logprob only with logprob_start_len near the end",
+        "fewer tokens have logits at once, or there is room for them",
+        source="https://github.com/sgl-project/sglang/issues/2607 (settings checked on main of 2026)",
+    ),
+    Fix(
+        "tensorrt-llm",
+        "gather_context_logits off; max_num_tokens lower",
+        "the context's logits are not kept",
+        source="https://nvidia.github.io/TensorRT-LLM/ (checked on llm_args.py of main)",
+    ),
+    Fix(
+        "transformers",
+        "logits_to_keep=1 in forward (before 4.48: num_logits_to_keep); generate does so by itself",
+        "the output layer runs over the last token only",
+        source="https://huggingface.co/docs/transformers/main_classes/text_generation",
+    ),
+)
+
+RULE = Rule(
+    about=ABOUT,
+    thresholds=THRESHOLDS,
+    sql=SQL,
+    row=Failure,
+    judge=judge,
+    fixes=FIXES,
+    verify="the same requests pass; memory at their peak stays under 95 % of the device.",
+    doc=__doc__,
+    also=(Sign(("allocator_step",), ("memory-snapshot",), SPIKE_SQL, Spike, judge_spike),),
+)

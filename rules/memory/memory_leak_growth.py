@@ -1,0 +1,155 @@
+"""Memory grows from step to step without end, until the device is full.
+
+What happens: something keeps what each step makes: outputs appended to a list, hooks, reference cycles that wait for Python's cyclic
+collector, caches without a bound. Emptying the allocator's cache does not help, since the tensors are alive.
+
+How it is detected: the level between steps (the least of each of 40 pieces of the series, the first fifth left out as warm-up) rises
+along a line: a straight line explains at least 90 % of it and it grows by at least 5 % of the device. In a snapshot's history as much
+must be freed as a loop does; then the stacks whose blocks stay are named. Samples of a process or device are the weaker sign, since
+they show what is reserved.
+
+When it is not this: reserved memory that grows while allocated memory is level is caching. A KV cache that is reserved for every
+request grows with the requests: `kv-unpaged-contiguous`. Loading allocates and frees little. A process' host memory:
+`host-memory-leak`.
+"""
+
+from typing import NamedTuple
+
+from doctor.rule import About, Cleared, Evidence, Finding, Fix, Rule, Severity, Sign, Stage, Threshold, Verdict, Where
+from doctor.units import format_bytes, format_ns
+
+ABOUT = About(
+    id="memory-leak-growth",
+    title="Memory grows without end",
+    stage=Stage.MEMORY,
+    reads=("allocator_step",),
+    needs=("memory-snapshot", "nvml", "nvidia-smi"),
+)
+
+THRESHOLDS = {
+    "least_fit": Threshold(0.9, "share of the variance that a line explains", source="nnsight#169"),
+    "least_share": Threshold(0.05, "share of the device", source="nnsight#169"),
+    "least_freed": Threshold(
+        0.3, "frees an allocation", source="a loop frees most of what it makes; loading frees next to nothing"
+    ),
+    "grave_ns": Threshold(24 * 3600e9, "ns until the device is full", source="rule of thumb: a day"),
+}
+
+TREND = """
+WITH size AS (
+    SELECT max(total_bytes) AS total_bytes FROM (
+        SELECT max(total_bytes) AS total_bytes FROM oom_event UNION ALL SELECT max(memory_total_bytes) FROM gpu_sample
+        UNION ALL SELECT max(memory_bytes) FROM device)
+)
+SELECT series, trend.device_id, pid, fit_share, growth_bytes, least_bytes, most_bytes, span_ns, coalesce(freed_share, 1.0) AS freed_share,
+    coalesce(total_bytes, most_bytes) AS total_bytes, (SELECT max(group_bytes) FROM reserved_cache) AS cache_bytes,
+    (SELECT any_value(stack) FROM (SELECT stack FROM lasting_stack WHERE stack IS NOT NULL LIMIT 1)) AS stack,
+    (SELECT any_value(held_bytes) FROM (SELECT held_bytes FROM lasting_stack WHERE stack IS NOT NULL LIMIT 1)) AS held_bytes
+FROM memory_trend AS trend, size
+WHERE series IN ({series})
+ORDER BY (fit_share > $least_fit) DESC, growth_bytes DESC LIMIT 1
+"""
+SQL = TREND.format(series="'allocator'")
+PROFILED_SQL = TREND.format(series="'profiler'")
+SAMPLED_SQL = TREND.format(series="'process', 'device'")
+
+
+class Trend(NamedTuple):
+    """The series that rises most steadily."""
+
+    series: str
+    device_id: int | None
+    pid: int | None
+    fit_share: float | None
+    growth_bytes: int | None
+    least_bytes: int
+    most_bytes: int
+    span_ns: int | None
+    freed_share: float
+    total_bytes: int
+    cache_bytes: int | None
+    stack: str | None
+    held_bytes: int | None
+
+
+WHAT = {
+    "allocator": "allocated memory",
+    "profiler": "allocated memory",
+    "process": "the process' memory",
+    "device": "memory in use",
+}
+
+
+def judge(row: Trend) -> Verdict:
+    """A line, long enough, in a loop."""
+    if row.fit_share is None or row.growth_bytes is None or row.fit_share <= THRESHOLDS["least_fit"].value:
+        return None
+    if row.growth_bytes < THRESHOLDS["least_share"].value * row.total_bytes:
+        return None
+    if row.cache_bytes:
+        return Cleared(
+            f"memory grows by {format_bytes(row.growth_bytes)}, but by caches reserved whole for each request"
+        )
+    if row.freed_share < THRESHOLDS["least_freed"].value:
+        return Cleared(
+            f"memory grows by {format_bytes(row.growth_bytes)}, but next to nothing is freed: something is being loaded"
+        )
+    full_ns = None
+    if row.span_ns:
+        full_ns = max(row.total_bytes - row.most_bytes, 0) / row.growth_bytes * row.span_ns
+    until = f"; the device is full after {format_ns(full_ns)} more" if full_ns else ""
+    culprit: tuple[Evidence, ...] = ()
+    if row.series == "allocator" and row.stack is not None and row.held_bytes is not None:
+        culprit = (
+            Evidence("stack that holds most of what is new", row.stack, ""),
+            Evidence("held by it", row.held_bytes, "bytes"),
+        )
+    return Finding(
+        summary=f"{WHAT[row.series]} grows by {format_bytes(row.growth_bytes)} along a line (fit {row.fit_share:.2f}){until}",
+        evidence=(
+            Evidence("growth", row.growth_bytes, "bytes", Where(device_id=row.device_id, pid=row.pid)),
+            Evidence("share of the variance that a line explains", row.fit_share, "share"),
+            Evidence("share of the device", row.growth_bytes / row.total_bytes, "share"),
+            *culprit,
+        ),
+        severity=Severity.CRITICAL if full_ns is not None and full_ns < THRESHOLDS["grave_ns"].value else Severity.HIGH,
+        bytes=row.growth_bytes,
+        confidence=0.8 if row.series == "allocator" else 0.65,
+    )
+
+
+FIXES = (
+    Fix(
+        "pytorch",
+        "gc.collect() at the end of a step: if memory falls, break the reference cycle",
+        "cycles keep tensors until the cyclic collector runs",
+        source="https://github.com/ndif-team/nnsight/issues/169",
+    ),
+    Fix(
+        "pytorch",
+        "store .detach().cpu() or numbers, never outputs; remove hooks; torch.inference_mode()",
+        "a kept output keeps everything that it was computed from",
+        source="https://docs.pytorch.org/docs/stable/notes/faq.html",
+    ),
+    Fix(
+        "pytorch",
+        "torch.cuda.memory._record_memory_history(max_entries=100000); _dump_snapshot('snapshot.pickle') after some steps",
+        "the snapshot names the stacks whose blocks stay",
+        source="https://docs.pytorch.org/docs/stable/torch_cuda_memory.html (checked on 2.11)",
+    ),
+)
+
+RULE = Rule(
+    about=ABOUT,
+    thresholds=THRESHOLDS,
+    sql=SQL,
+    row=Trend,
+    judge=judge,
+    fixes=FIXES,
+    verify="torch.cuda.memory_allocated() at the same place of each step stays level.",
+    doc=__doc__,
+    also=(
+        Sign(("allocator_event",), ("kineto",), PROFILED_SQL, Trend, judge),
+        Sign(("gpu_sample",), ("nvml", "nvidia-smi"), SAMPLED_SQL, Trend, judge),
+    ),
+)

@@ -1,0 +1,186 @@
+"""A long prefill needs far more memory for a moment than the run holds the rest of the time.
+
+What happens: activations grow with the tokens that are computed at once. A prompt of many thousand tokens, taken in one piece, needs
+its intermediate tensors of attention and feed-forward layers side by side; attention that writes out its scores needs their square.
+Memory falls back as soon as the step is over, so that nothing is to be seen between failures.
+
+How it is detected: an allocation fails in attention or feed-forward of a prefill or of the engine's own profiling run, and neither
+other processes, fragmentation nor a reserved cache explain it. In a snapshot's history: the level rises by at least 15 % of the device
+for less than a fifth of the time and falls back to where it was.
+
+When it is not this: a KV cache that grows stays: `kv-unpaged-contiguous`. The tensor of all logits: `logits-logprob-peak`. Failures
+while weights are loaded: `weights-overcommit`.
+"""
+
+from typing import NamedTuple
+
+from doctor.rule import About, Cleared, Evidence, Finding, Fix, Rule, Severity, Sign, Stage, Threshold, Verdict, Where
+from doctor.units import format_bytes
+
+ABOUT = About(
+    id="prefill-activation-peak",
+    title="A prefill needs too much memory at once",
+    stage=Stage.MEMORY,
+    reads=("oom_event",),
+    needs=("oom-text", "memory-snapshot"),
+)
+
+THRESHOLDS = {
+    "spike_share": Threshold(0.15, "share of the device", source="omlx#1522: 42.8 GB at the failure, 24.6 right after"),
+    "most_of_history": Threshold(
+        0.2, "share of the history above half the spike", source="a spike is short; what stays is a cache"
+    ),
+    "most_left": Threshold(0.2, "share of the spike that stays", source="omlx#1522: memory falls back at once"),
+}
+
+SQL = """
+SELECT tried_bytes, total_bytes, allocated_bytes, free_bytes, device_id, phase, hot_spot, framework, stack, is_serving FROM oom_cause
+WHERE cause = 'activation' ORDER BY source_id, oom_event_id LIMIT 1
+"""
+
+
+class Failure(NamedTuple):
+    """A failure in the layers of a prefill."""
+
+    tried_bytes: int
+    total_bytes: int
+    allocated_bytes: int | None
+    free_bytes: int | None
+    device_id: int | None
+    phase: str
+    hot_spot: str | None
+    framework: str | None
+    stack: str | None
+    is_serving: bool
+
+
+PARTS = {"attention": "attention", "feed_forward": "a feed-forward layer"}
+
+
+def judge(row: Failure) -> Verdict:
+    """The failing frames are a layer's."""
+    part = PARTS.get(row.hot_spot or "", "a layer")
+    when = "the engine's profiling run" if row.phase == "profile" else "a prefill"
+    where = (Evidence("where", row.stack, ""),) if row.stack else ()
+    return Finding(
+        summary=f"{part} of {when} asked for {format_bytes(row.tried_bytes)} with {format_bytes(row.allocated_bytes or 0)} of"
+        f" {format_bytes(row.total_bytes)} allocated already",
+        evidence=(
+            Evidence("allocation that failed", row.tried_bytes, "bytes", Where(device_id=row.device_id)),
+            Evidence("allocated before", row.allocated_bytes or 0, "bytes"),
+            *where,
+        ),
+        severity=Severity.CRITICAL,
+        bytes=row.tried_bytes,
+        confidence=0.8,
+        fixes=STARTING if row.phase == "profile" and not row.is_serving else FIXES,
+    )
+
+
+SPIKE_SQL = """
+SELECT spike.device_id, peak_bytes, base_bytes, end_bytes, share_of_history, piece_count, spike.stack, total_bytes,
+    EXISTS (SELECT 1 FROM allocator_step WHERE action = 'oom') AS is_failed,
+    EXISTS (SELECT 1 FROM oom_cause WHERE cause NOT IN ('activation', 'full', 'unknown')) AS is_explained
+FROM memory_spike AS spike JOIN snapshot_memory USING (source_id, device_id)
+ORDER BY peak_bytes - base_bytes DESC LIMIT 1
+"""
+
+
+class Spike(NamedTuple):
+    """The highest level of a history."""
+
+    device_id: int | None
+    peak_bytes: int
+    base_bytes: int
+    end_bytes: int
+    share_of_history: float
+    piece_count: int
+    stack: str | None
+    total_bytes: int
+    is_failed: bool
+    is_explained: bool
+
+
+def judge_spike(row: Spike) -> Verdict:
+    """High, short, and gone."""
+    spike = row.peak_bytes - row.base_bytes
+    if spike < THRESHOLDS["spike_share"].value * row.total_bytes or row.is_explained:
+        return None
+    is_logits = any(word in (row.stack or "") for word in ("logits", "logprob", "log_softmax", "sampler"))
+    left = abs(row.end_bytes - row.base_bytes)
+    if row.share_of_history > THRESHOLDS["most_of_history"].value or left > THRESHOLDS["most_left"].value * spike:
+        return Cleared(f"memory rises by {format_bytes(spike)}, and stays: what was made is kept")
+    if is_logits:
+        return None
+    return Finding(
+        summary=f"memory rises from {format_bytes(row.base_bytes)} to {format_bytes(row.peak_bytes)} for {row.share_of_history:.0%} of the history"
+        " and falls back",
+        evidence=(
+            Evidence("spike", spike, "bytes", Where(device_id=row.device_id)),
+            Evidence("share of the device", spike / row.total_bytes, "share"),
+            Evidence("share of the history above half of it", row.share_of_history, "share"),
+            *((Evidence("largest block at the peak", row.stack, ""),) if row.stack else ()),
+        ),
+        severity=Severity.CRITICAL if row.is_failed else Severity.HIGH,
+        bytes=spike,
+        confidence=0.8,
+    )
+
+
+VLLM = Fix(
+    "vllm",
+    "--max-num-batched-tokens 2048 to 8192 with chunked prefill (on by default in V1)",
+    "a prompt is taken in pieces of that many tokens: the spike shrinks in proportion",
+    source="https://docs.vllm.ai/en/latest/configuration/optimization.html (checked on main of 2026)",
+)
+TENSORRT = Fix(
+    "tensorrt-llm",
+    "max_num_tokens: 2048 to 8192; enable_chunked_prefill: true",
+    "a prompt is taken in pieces",
+    source="https://nvidia.github.io/TensorRT-LLM/ (checked on llm_args.py of main)",
+)
+TRANSFORMERS = Fix(
+    "transformers",
+    'attn_implementation="sdpa" or "flash_attention_2"; prefill_chunk_size=N in generate (4.50 and later)',
+    "attention no longer writes its scores out; a prompt is taken in pieces",
+    source="https://huggingface.co/docs/transformers/llm_optims",
+)
+FIXES = (
+    VLLM,
+    Fix(
+        "sglang",
+        "--chunked-prefill-size 2048 to 8192, and --mem-fraction-static LOWER",
+        "the static pool leaves room for activations; at the start the opposite holds",
+        source="https://docs.sglang.ai/advanced_features/hyperparameter_tuning.html (checked on main of 2026), sglang PR#23181",
+    ),
+    TENSORRT,
+    TRANSFORMERS,
+)
+STARTING = (
+    Fix(
+        "vllm",
+        "--max-num-batched-tokens and --max-num-seqs lower, or --gpu-memory-utilization lower by 0.02 to 0.05",
+        "the profiling run takes the largest batch that these allow",
+        source="https://docs.vllm.ai/en/latest/configuration/conserving_memory.html (checked on main of 2026)",
+    ),
+    Fix(
+        "sglang",
+        "--chunked-prefill-size 2048 to 4096; --mem-fraction-static lower where the failure is an activation, higher where the pool is too small",
+        "the two failures of a start need opposite moves",
+        source="https://docs.sglang.ai/advanced_features/hyperparameter_tuning.html (checked on main of 2026), sglang PR#23181",
+    ),
+    TENSORRT,
+    TRANSFORMERS,
+)
+
+RULE = Rule(
+    about=ABOUT,
+    thresholds=THRESHOLDS,
+    sql=SQL,
+    row=Failure,
+    judge=judge,
+    fixes=FIXES,
+    verify="at the longest prompt memory stays under 95 % of the device.",
+    doc=__doc__,
+    also=(Sign(("allocator_step",), ("memory-snapshot",), SPIKE_SQL, Spike, judge_spike),),
+)
