@@ -8,6 +8,7 @@ DoctorError                  shown to the user as one line; `exit_code` is the p
 │   └── EvidenceTooLargeError  over the bound that protects the machine
 ├── CaseError                a case file cannot be opened, is of another version, or refuses a query
 ├── CatalogueError           a rule file is wrong, or the package `rules` is somebody else's
+├── HistoryError             a history cannot be opened, is of another layout, or refuses
 ├── DeviceError              no device can be asked: no driver, no device, no permission
 └── ToolMissingError         a program that the user asked for is not installed
 """
@@ -55,6 +56,10 @@ class CatalogueError(DoctorError):
 
 class DeviceError(DoctorError):
     """No device can be asked: no driver, no device or no permission; the message says which."""
+
+
+class HistoryError(DoctorError):
+    """A history cannot be opened, is something else or of another layout, or its database refuses."""
 
 
 class ToolMissingError(DoctorError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+import uuid
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +18,13 @@ from doctor.cli.progress import ProgressBars
 from doctor.cli.tui import run_application
 from doctor.errors import UsageError
 from doctor.rule import Severity
+from doctor.version import __version__
 
 if TYPE_CHECKING:
     from doctor.diagnosis.options import DiagnosisOptions
     from doctor.diagnosis.outcome import Diagnosis
     from doctor.discovery import Discovered
+    from doctor.history.store import History
 
 _FORMATS = ("terminal", "json", "markdown", "html", "sarif", "junit", "github")
 _READERS = ("native", "nsys")
@@ -43,6 +47,7 @@ class _Request:
     unprofiled_seconds: float | None
     reader: str
     save: Path | None
+    history: str | None
     has_progress: bool
     is_strict: bool
     in_tui: bool
@@ -66,6 +71,7 @@ class _Request:
 )
 @click.option("--reader", type=click.Choice(_READERS), default="native", help="Who reads a .nsys-rep.")
 @click.option("--save", type=click.Path(path_type=Path), metavar="CASE.duckdb", help="Keep the case for `doctor sql`.")
+@click.option("--history", metavar="URL", help="Keep the diagnosis for `doctor history`: a file, or postgresql://...")
 @click.option("--no-progress", "has_progress", flag_value=False, default=True, help="No progress bars.")
 @click.option("--tui", "in_tui", is_flag=True, help="Show it in a terminal application.")
 @click.option("--strict", "is_strict", is_flag=True, help="Exit with 3 where evidence is incomplete.")
@@ -89,6 +95,7 @@ def _run(request: _Request) -> int:
     from doctor.reports.presentation import render
 
     _check(request)
+    history = _history(request.history)
     if request.in_tui:
         run_application(request.paths, _options(request), request.rules, request.reader)
         return ExitCode.DONE
@@ -101,9 +108,11 @@ def _run(request: _Request) -> int:
             bars.stage("diagnosing"),
         ):
             diagnosis = diagnose_case(case, rules, _options(request))
-        if request.output_format == "html":
+        if request.output_format == "html" or request.history is not None:
             diagnosis = with_fingerprints(diagnosis, found.evidence)
     write(render(diagnosis, request.output_format, presentation_for(request.output, request.fail_on)), request.output)
+    if history is not None:
+        _keep(diagnosis, history)
     return _exit_code(diagnosis, request)
 
 
@@ -111,13 +120,30 @@ def _check(request: _Request) -> None:
     """Refuse before the work what could only fail after it."""
     if request.window is not None and request.range_name is not None:
         raise UsageError("--window and --range both choose where to look: give one")
-    if request.in_tui and (request.save is not None or request.output is not None or request.fail_on is not None):
-        raise UsageError("--tui shows the diagnosis and writes nothing: leave out --save, --output and --fail-on")
+    if request.in_tui and (request.save or request.output or request.history or request.fail_on is not None):
+        raise UsageError(
+            "--tui shows the diagnosis and writes nothing: leave out --save, --output, --history and --fail-on"
+        )
     if request.save is not None and request.save.exists():
         raise UsageError(f"{request.save} exists already: name another file or remove it first")
     for target in (request.output, request.save):
         if target is not None:
             check_writable(target)
+
+
+def _history(address: str | None) -> History | None:
+    if address is None:
+        return None
+    from doctor.history.store import History
+
+    return History(address)
+
+
+def _keep(diagnosis: Diagnosis, history: History) -> None:
+    """After the output: a database that refuses takes no diagnosis away."""
+    from doctor.history.entries import entry_of
+
+    history.add(entry_of(diagnosis, uuid.uuid4().hex, time.time_ns() // 10**6, __version__))
 
 
 def _options(request: _Request) -> DiagnosisOptions:

@@ -16,7 +16,21 @@ from doctor.cli.output import say
 from doctor.errors import DoctorError
 from doctor.version import __version__
 
-COMMANDS = ("diagnose", "tui", "check", "compare", "record", "rules", "explain", "convert", "redact", "sql", "vitals")
+COMMANDS = (
+    "diagnose",
+    "tui",
+    "check",
+    "compare",
+    "record",
+    "tune",
+    "rules",
+    "explain",
+    "convert",
+    "redact",
+    "sql",
+    "history",
+    "vitals",
+)
 _EXAMPLES = """\b
 Examples:
   doctor diagnose trace.nsys-rep          what is wrong, and what to change

@@ -11,6 +11,7 @@ OPTIONS = {
     "diagnose": [
         "--fail-on",
         "--format",
+        "--history",
         "--ignore",
         "--no-progress",
         "--output",
@@ -42,11 +43,23 @@ OPTIONS = {
         "--timeout",
         "-o",
     ],
+    "tune": [
+        "--at-least",
+        "--format",
+        "--least-win",
+        "--most-runs",
+        "--output",
+        "--repeat",
+        "--rules",
+        "--timeout",
+        "-o",
+    ],
     "rules": ["--format", "--rules"],
     "explain": ["--rules"],
     "convert": ["--no-progress", "--output", "--strict", "-o"],
     "redact": ["--output", "-o"],
     "sql": ["--format"],
+    "history": ["--evidence", "--format", "--history", "--most", "--output", "-o"],
     "vitals": ["--format", "--interval", "--watch"],
 }
 
