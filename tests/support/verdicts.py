@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,12 @@ class Verdicts:
 
 def verdicts_on(path: Path, capfd: pytest.CaptureFixture[str]) -> Verdicts:
     """What `doctor diagnose PATH --format json` says."""
-    code = main(["diagnose", str(path), "--format", "json", "--no-progress"])
+    return verdicts_on_all([path], capfd)
+
+
+def verdicts_on_all(paths: Sequence[Path], capfd: pytest.CaptureFixture[str]) -> Verdicts:
+    """What `doctor diagnose PATH... --format json` says."""
+    code = main(["diagnose", *map(str, paths), "--format", "json", "--no-progress"])
     printed = capfd.readouterr()
     assert code == 0, printed.err
     return Verdicts(json.loads(printed.out))
@@ -73,3 +79,13 @@ class Clinic:
         target.mkdir(exist_ok=True)
         paths = [program.write(target / f"rank{place}.json") for place, program in enumerate(programs)]
         return verdicts_on(target if len(programs) > 1 else paths[0], self.capfd)
+
+    def told(self, *pieces: str | bytes | Path) -> Verdicts:
+        """The diagnosis of evidence of any kind: each text or content becomes a file, a path is taken as it is."""
+        paths = []
+        for place, piece in enumerate(pieces):
+            path = piece if isinstance(piece, Path) else self.folder / f"evidence{place}"
+            if isinstance(piece, str | bytes):
+                path.write_bytes(piece.encode() if isinstance(piece, str) else piece)
+            paths.append(path)
+        return verdicts_on_all(paths, self.capfd)
