@@ -31,6 +31,7 @@ _FRAMEWORKS = {
     "sglang": "SGLang",
     "tensorrt-llm": "TensorRT-LLM",
     "transformers": "Transformers",
+    "engine": "python -m engine",
     "system": "System",
 }
 KERNEL_COLUMNS = ("share", "count", "median", "family", "kernel")

@@ -140,6 +140,12 @@ FIXES = (
         "the cache is allocated once",
         source="https://huggingface.co/docs/transformers/kv_cache",
     ),
+    Fix(
+        "engine",
+        "--after-step keep-cache",
+        "freed memory is used again",
+        source="python -m engine bench --help",
+    ),
 )
 
 RULE = Rule(

@@ -5,7 +5,8 @@ is one launch; run eagerly, it is hundreds or thousands of launches, each paid f
 
 How it is detected: usual steps (those that come back with about the same work) hold no graph launch and more than 200
 kernel launches. By itself this wins nothing: it is named only where the run is bound by dispatch, and shares that
-gain.
+gain. In a log or a configuration: graphs are switched off (enforce_eager, disable_cuda_graph and the like) and none was
+captured, or every decode line says that no graph was replayed.
 
 When it is not this: where the device is busy anyway, graphs win little; that is said under ruled out. Graphs that are
 captured again and again are a fault of their own.
@@ -19,6 +20,8 @@ from doctor.rule import (
     Finding,
     Fix,
     Rule,
+    Severity,
+    Sign,
     Stage,
     Threshold,
     Verdict,
@@ -37,6 +40,10 @@ ABOUT = About(
 
 THRESHOLDS = {
     "min_launches": Threshold(200, "launches a step", source="vllm-project/vllm#6038 and like reports: 4x from graphs"),
+    "min_lines": Threshold(5, "decode lines", source="fewer lines are a moment, not a state"),
+    "eager_cost": Threshold(
+        4.1, "x", source="Project-MONAI/VLM-Surgical-Agent-Framework#5: 11.2 against 45.9 tokens a second"
+    ),
     "min_steps": Threshold(3, "steps", source="a cause seen once or twice is not what the run is made of"),
 }
 
@@ -84,6 +91,67 @@ def judge(row: StepLaunches) -> Verdict:
     )
 
 
+SETTING_SQL = """
+WITH said AS (SELECT max(spelled) AS spelled, max(engine) AS engine, max(said_by) AS said_by FROM engine_choice WHERE setting = 'eager' AND told = 'true'),
+mode AS (SELECT max(spelled) AS mode_spelled FROM engine_choice WHERE setting = 'graph_mode' AND told = 'none'),
+seen AS (SELECT count(*) AS eager_events FROM engine_event WHERE event = 'eager'),
+captured AS (SELECT count(*) AS capture_count FROM engine_event WHERE event = 'graph_capture_end'),
+decode AS (
+    SELECT count(graph_share) AS line_count, count(*) FILTER (graph_share < 0.5) AS eager_count, median(running_count) AS running_median
+    FROM engine_load WHERE phase IN ('decode', 'state') AND running_count > 0 AND (phase = 'decode' OR graph_share IS NOT NULL)
+),
+compared AS (
+    SELECT max(fast_hz / slow_hz) AS ratio FROM bench_comparison
+    WHERE regexp_matches(word, 'graph|eager|mode|condition|config|variant') AND slow_hz IS NOT NULL
+        AND (regexp_matches(slow_told, 'eager|off|false|no_graph') OR (word = 'eager' AND slow_told IN ('true', 'yes', '1', 'on')))
+)
+SELECT coalesce(spelled, mode_spelled) AS spelled, engine, said_by, eager_events, capture_count, line_count, eager_count, running_median, ratio
+FROM said, mode, seen, captured, decode, compared
+"""
+
+
+class EagerByChoice(NamedTuple):
+    """What settings, log lines and a comparison say of graphs."""
+
+    spelled: str | None
+    engine: str | None
+    said_by: str | None
+    eager_events: int
+    capture_count: int
+    line_count: int
+    eager_count: int
+    running_median: float | None
+    ratio: float | None
+
+
+def judge_setting(row: EagerByChoice) -> Verdict:
+    """Switched off, or never replayed; a log that captured graphs clears a mere wish."""
+    never = row.line_count >= THRESHOLDS["min_lines"].value and row.eager_count == row.line_count
+    if not row.spelled and not row.eager_events and not (never and not row.capture_count):
+        return None
+    if row.capture_count and not never:
+        return None
+    who = row.spelled or ("the log says that graphs are off" if row.eager_events else "no decode line replays a graph")
+    bound = row.ratio if row.ratio and row.ratio > 1 else THRESHOLDS["eager_cost"].value
+    return Finding(
+        summary=f"decode runs without CUDA graphs: {who}"
+        + (f"; with them the same load is {row.ratio:.1f} times as fast" if row.ratio and row.ratio > 1 else ""),
+        evidence=(
+            Evidence("switched off by", row.spelled or "the engine", ""),
+            *((Evidence("decode without a graph", 1.0, "share of decode lines"),) if never else ()),
+            *(
+                (Evidence("requests running", row.running_median, "requests at the median"),)
+                if row.running_median
+                else ()
+            ),
+        ),
+        severity=Severity.HIGH,
+        confidence=0.9 if row.ratio or never else 0.75,
+        speedup_bound=bound,
+        speedup_expected=row.ratio if row.ratio and row.ratio > 1 else None,
+    )
+
+
 FIXES = (
     Fix(
         "pytorch",
@@ -115,6 +183,12 @@ FIXES = (
         "fixed shapes let the step be captured",
         source="https://huggingface.co/docs/transformers/llm_optims",
     ),
+    Fix(
+        "engine",
+        "--cuda-graphs",
+        "a decode step is one graph launch",
+        source="python -m engine bench --help",
+    ),
 )
 
 RULE = Rule(
@@ -126,4 +200,5 @@ RULE = Rule(
     fixes=FIXES,
     verify="record again: graph launches equal steps.",
     doc=__doc__,
+    also=(Sign(("engine_evidence",), ("engine-log", "engine-config"), SETTING_SQL, EagerByChoice, judge_setting),),
 )

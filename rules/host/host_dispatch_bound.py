@@ -210,6 +210,24 @@ FIXES = (
         "a static cache keeps shapes fixed, so that the step can be captured",
         source="https://huggingface.co/docs/transformers/llm_optims",
     ),
+    Fix(
+        "engine",
+        "--cuda-graphs",
+        "a decode step is one graph launch",
+        source="python -m engine bench --help",
+    ),
+    Fix(
+        "engine",
+        "--cuda-graphs --attention auto --kv paged --layer-boundary free --staging pinned --moe-routing grouped",
+        "leaves out what keeps a step from being recorded as a graph",
+        source="python -m engine bench --help",
+    ),
+    Fix(
+        "engine",
+        "--cuda-graphs --attention auto --kv paged --layer-boundary free --staging pinned --moe-routing grouped --weight-offload 0",
+        "and keeps the weights on the device, where they fit: a graph cannot wait for the host",
+        source="python -m engine bench --help",
+    ),
 )
 
 RULE = Rule(

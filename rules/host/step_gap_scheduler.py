@@ -140,6 +140,18 @@ FIXES = (
         "Python between steps is what the device waits for",
         source="https://huggingface.co/docs/transformers/llm_optims",
     ),
+    Fix(
+        "engine",
+        "--bookkeeping lean",
+        "the pool is not checked in each step",
+        source="python -m engine bench --help",
+    ),
+    Fix(
+        "engine",
+        "--bookkeeping lean --overlap",
+        "the next step is scheduled while this one runs",
+        source="python -m engine bench --help",
+    ),
 )
 
 RULE = Rule(

@@ -162,6 +162,18 @@ FIXES = (
         "each of them reads a device value every token",
         source="https://huggingface.co/docs/transformers/llm_optims",
     ),
+    Fix(
+        "engine",
+        "--layer-boundary free",
+        "nothing waits inside a step",
+        source="python -m engine bench --help",
+    ),
+    Fix(
+        "engine",
+        "--step-wait event --overlap",
+        "only the copy of the tokens is waited for, while the next step runs",
+        source="python -m engine bench --help",
+    ),
 )
 
 RULE = Rule(

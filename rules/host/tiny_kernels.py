@@ -115,6 +115,12 @@ FIXES = (
         "fewer, larger kernels a layer",
         source="https://huggingface.co/docs/transformers/llm_optims",
     ),
+    Fix(
+        "engine",
+        "--attention auto --kv paged",
+        "one kernel for attention, one for writing the KV cache",
+        source="python -m engine bench --help",
+    ),
 )
 
 RULE = Rule(

@@ -24,6 +24,8 @@ from doctor.rule import (
     Finding,
     Fix,
     Rule,
+    Severity,
+    Sign,
     Stage,
     Target,
     Threshold,
@@ -109,6 +111,44 @@ def judge(row: UnfusedAttention) -> Verdict:
     )
 
 
+SETTING_SQL = """
+SELECT (SELECT max(told) FROM engine_choice WHERE setting = 'attention' AND told IN ('eager', 'math', 'torch_native', 'manual', 'naive')) AS told,
+    (SELECT max(engine) FROM engine_choice WHERE setting = 'attention') AS engine,
+    (SELECT bool_or(told = 'true') FROM engine_choice WHERE setting = 'output_attentions') AS is_output_asked,
+    (SELECT count(*) FROM engine_event WHERE event = 'attention_eager') AS line_count,
+    (SELECT max(coalesce(amount_count, 0)) FROM engine_figure WHERE figure = 'max_model_len') AS model_len
+"""
+
+
+class EagerAttention(NamedTuple):
+    """What settings and lines say of attention."""
+
+    told: str | None
+    engine: str | None
+    is_output_asked: bool | None
+    line_count: int
+    model_len: float | None
+
+
+def judge_setting(row: EagerAttention) -> Verdict:
+    """Eager attention by name."""
+    if not row.told and not row.line_count and not row.is_output_asked:
+        return None
+    who = (
+        f"the attention implementation is {row.told}"
+        if row.told
+        else "attention weights are asked for, which only the eager implementation gives"
+        if row.is_output_asked
+        else "the log says that attention falls back to the eager implementation"
+    )
+    return Finding(
+        summary=f"{who}: scores of every pair of tokens go through memory",
+        evidence=(Evidence("attention", row.told or "eager", ""),),
+        severity=Severity.HIGH if (row.model_len or 0) > 2048 else Severity.MEDIUM,
+        confidence=0.8 if row.told else 0.65,
+    )
+
+
 FIXES = (
     Fix(
         "pytorch",
@@ -140,6 +180,12 @@ FIXES = (
         "asking for attention weights forces the eager path",
         source="https://huggingface.co/docs/transformers/attention_interface",
     ),
+    Fix(
+        "engine",
+        "--attention auto",
+        "fused kernels keep the scores on the chip",
+        source="python -m engine bench --help",
+    ),
 )
 
 RULE = Rule(
@@ -152,4 +198,5 @@ RULE = Rule(
     verify="record again: flash or fmha kernels in place of softmax, and peak memory no longer grows with the square of the"
     " length.",
     doc=__doc__,
+    also=(Sign(("engine_evidence",), ("engine-log", "engine-config"), SETTING_SQL, EagerAttention, judge_setting),),
 )

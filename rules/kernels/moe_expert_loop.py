@@ -145,6 +145,12 @@ FIXES = (
         "one grouped product a layer",
         source="https://huggingface.co/docs/transformers/experts_interface",
     ),
+    Fix(
+        "engine",
+        "--moe-routing grouped",
+        "tokens are sorted by expert once",
+        source="python -m engine bench --help",
+    ),
 )
 
 RULE = Rule(

@@ -179,6 +179,12 @@ FIXES = (
         "routing is compiled into few kernels",
         source="https://huggingface.co/docs/transformers/experts_interface",
     ),
+    Fix(
+        "engine",
+        "--moe-gating fused",
+        "all experts of a token are chosen at once",
+        source="python -m engine bench --help",
+    ),
 )
 
 RULE = Rule(

@@ -7,7 +7,7 @@ that to a whole model without any other sign.
 How it is detected: the share of fp32 products in the time of all matrix products, from kernel names (sgemm, ffma, simt).
 The win is the run replayed with each product at the device's own ratio: products that fill the device with large tiles
 are bound by arithmetic and gain the ratio of the units; all others are bound by bandwidth and gain two, as do long
-element-wise kernels.
+element-wise kernels. In a log or a configuration: the type is float32, or the weights weigh at least 3.6 bytes a parameter.
 
 When it is not this: norms, logits and expert routing in fp32 are intended and small. TF32 kernels use the matrix units
 already. Training in fp32 may be on purpose.
@@ -24,6 +24,8 @@ from doctor.rule import (
     Finding,
     Fix,
     Rule,
+    Severity,
+    Sign,
     Stage,
     Target,
     Threshold,
@@ -42,6 +44,8 @@ ABOUT = About(
 )
 
 THRESHOLDS = {
+    "min_bytes": Threshold(3.6, "bytes a parameter", source="huggingface/transformers#21681: 4 in fp32, 2 in 16 bits"),
+    "most_bytes": Threshold(4.6, "bytes a parameter", source="more is no set of weights, but something else"),
     "min_share": Threshold(0.2, "share of matrix-product time", source="huggingface/transformers#21681"),
     "tile_elements": Threshold(4096, "elements of an output tile", source="64 x 64: smaller tiles serve few rows"),
     "long_ns": Threshold(10_000, "ns", source="element-wise kernels this long are bound by bandwidth"),
@@ -152,6 +156,59 @@ def judge(row: Fp32Products) -> Verdict:
     )
 
 
+SETTING_SQL = """
+WITH told AS (
+    SELECT max(engine) AS engine, max(told) FILTER (told = 'float32') AS fp32, max(told) FILTER (told IN ('bfloat16', 'float16')) AS half
+    FROM engine_choice WHERE setting = 'dtype'
+),
+logged AS (
+    SELECT sum(amount_bytes)::DOUBLE AS weight_bytes FROM (
+        SELECT rank, max(amount_bytes) AS amount_bytes FROM engine_figure WHERE figure = 'weights' GROUP BY rank)
+),
+loaded AS (SELECT max(allocated_bytes)::DOUBLE AS allocated_bytes FROM oom_event WHERE phase = 'load'),
+model AS (SELECT max(parameter_count) AS parameter_count, any_value(quantisation) AS quantisation, any_value(dtype) AS stored FROM model_config)
+SELECT engine, fp32 IS NOT NULL AS is_fp32, half IS NOT NULL AS is_half, coalesce(weight_bytes, allocated_bytes) AS weight_bytes,
+    parameter_count, quantisation, stored
+FROM told, logged, loaded, model
+"""
+
+
+class TypeOfWeights(NamedTuple):
+    """The type that was asked for and what the weights weigh."""
+
+    engine: str | None
+    is_fp32: bool
+    is_half: bool
+    weight_bytes: float | None
+    parameter_count: int | None
+    quantisation: str | None
+    stored: str | None
+
+
+def judge_setting(row: TypeOfWeights) -> Verdict:
+    """float32 by name or by weight."""
+    each = row.weight_bytes / row.parameter_count if row.weight_bytes and row.parameter_count else None
+    by_weight = each is not None and THRESHOLDS["min_bytes"].value <= each <= THRESHOLDS["most_bytes"].value
+    if not row.is_fp32 and not by_weight:
+        return None
+    if each is not None and not by_weight and each < THRESHOLDS["min_bytes"].value:
+        return None  # what was loaded weighs less, whatever was asked for
+    stored = f", stored in {row.stored}" if row.stored and row.stored != "float32" else ""
+    weight = f": weights of {each:.1f} bytes a parameter" if each is not None else ""
+    return Finding(
+        summary=f"the model is loaded in float32{stored}{weight}",
+        evidence=(
+            *((Evidence("weights", each, "bytes a parameter"),) if each is not None else ()),
+            *((Evidence("type asked for", "float32", ""),) if row.is_fp32 else ()),
+            *((Evidence("parameters", float(row.parameter_count), "parameters"),) if row.parameter_count else ()),
+        ),
+        severity=Severity.HIGH,
+        confidence=0.9 if by_weight else 0.8,
+        bytes=round(row.weight_bytes / 2) if by_weight and row.weight_bytes else None,
+        speedup_bound=None,
+    )
+
+
 FIXES = (
     Fix(
         "pytorch",
@@ -183,6 +240,12 @@ FIXES = (
         "version 4 loads in fp32 unless told otherwise",
         source="https://huggingface.co/docs/transformers/main_classes/model",
     ),
+    Fix(
+        "engine",
+        "--dtype bfloat16",
+        "half the bytes, and the matrix units; results differ in the last digits",
+        source="python -m engine bench --help",
+    ),
 )
 
 RULE = Rule(
@@ -194,4 +257,5 @@ RULE = Rule(
     fixes=FIXES,
     verify="record again: kernel names say bf16, f16 or nvjet in place of sgemm and ffma; weights take two bytes a parameter.",
     doc=__doc__,
+    also=(Sign(("engine_evidence",), ("engine-log", "engine-config"), SETTING_SQL, TypeOfWeights, judge_setting),),
 )

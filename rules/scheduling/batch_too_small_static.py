@@ -120,6 +120,12 @@ FIXES = (
         "more rows for the same weights",
         source="https://github.com/meta-pytorch/gpt-fast",
     ),
+    Fix(
+        "engine",
+        "--batching continuous",
+        "waiting requests fill the batch as others end",
+        source="python -m engine bench --help",
+    ),
 )
 
 RULE = Rule(

@@ -209,6 +209,12 @@ FIXES = (
         "one forward pass a token for all sequences",
         source="https://huggingface.co/docs/transformers/continuous_batching",
     ),
+    Fix(
+        "engine",
+        "drop --micro-batch-size",
+        "a step is one forward pass",
+        source="python -m engine bench --help",
+    ),
 )
 
 RULE = Rule(

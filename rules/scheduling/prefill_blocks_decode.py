@@ -136,6 +136,12 @@ FIXES = (
         "the longest step is bounded",
         source="https://arxiv.org/abs/2403.02310",
     ),
+    Fix(
+        "engine",
+        "--max-num-batched-tokens 512",
+        "a long prompt is computed in chunks between the tokens of others",
+        source="python -m engine bench --help",
+    ),
 )
 
 RULE = Rule(

@@ -28,7 +28,7 @@ OPTIONS = {
     ],
     "tui": ["--rules"],
     "check": ["--allow", "--at-most", "--format", "--only", "--output", "--strict", "-o"],
-    "compare": ["--format"],
+    "compare": ["--fail-on-regression", "--format"],
     "record": [
         "--attach",
         "--cuda-profiler-api",
