@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from doctor.cli.main import main
+from doctor.reports.history_page import trend_line
+from tests.support.samples import sample, trace_of
+
+SICK = trace_of(sample("launch-bound-decode-nsys-report"))
+HEALTHY = trace_of(sample("graph-decode-sqlite-export"))
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("history")
+    path = folder / "kept.duckdb"
+    for evidence in (SICK, HEALTHY):
+        arguments = [str(evidence), "--history", str(path), "-o", str(folder / "text"), "--no-progress"]
+        assert main(["diagnose", *arguments]) == 0
+    return path
+
+
+def test_diagnoses_are_listed_with_their_first_finding_and_trends(
+    history: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["history", "--history", str(history)]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert "critical" in lines[1]
+    assert "host-dispatch-bound" in lines[1]
+    assert "launch-sick" in lines[1]
+    [busy] = [line for line in lines if line.startswith("gpu busy")]
+    assert "▁█" in busy or "_@" in busy
+
+
+def test_json_holds_every_figure_and_the_digest_of_the_file(history: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["history", "--history", str(history), "--format", "json", "--evidence", SICK.name]) == 0
+    document = json.loads(capfd.readouterr().out)
+    assert document["schema"] == "doctor.history/1"
+    [kept] = document["diagnoses"]
+    assert kept["files"][0]["sha256"] == hashlib.sha256(SICK.read_bytes()).hexdigest()
+    assert 0 < kept["figures"]["gpu_busy"] < 1
+
+
+def test_a_history_that_refuses_takes_no_diagnosis_away(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad.duckdb").write_text("hello")
+    assert main(["diagnose", str(HEALTHY), "--history", str(tmp_path / "bad.duckdb"), "--no-progress"]) == 2
+    out, err = capfd.readouterr()
+    assert "trace-blind" in out or "No rule found" in out
+    assert len(err.splitlines()) == 1
+
+
+def test_an_address_that_is_none_is_refused_before_the_work(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", str(HEALTHY), "--history", "://secret", "--no-progress"]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "secret" not in err
+
+
+def test_a_trend_keeps_the_newest_that_fit_and_survives_equal_values() -> None:
+    assert trend_line([1.0, 1.0], is_unicode=True) == "▅▅"
+    assert trend_line([float(value) for value in range(100)], is_unicode=False)[-1] == "@"
+    assert len(trend_line([float(value) for value in range(100)], is_unicode=False)) == 40
