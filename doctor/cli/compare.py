@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from pathlib import Path
@@ -9,9 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from doctor.cli.output import write
+from doctor.cli.exit_codes import ExitCode
+from doctor.cli.options import Percentage
+from doctor.cli.output import say, write
+from doctor.errors import UsageError
 
 if TYPE_CHECKING:
+    from doctor.comparison.outcome import Comparison
     from doctor.comparison.sides import Side
 
 SCHEMA = "doctor.comparison/1"
@@ -21,7 +26,14 @@ SCHEMA = "doctor.comparison/1"
 @click.argument("before")
 @click.argument("after")
 @click.option("--format", "output_format", type=click.Choice(("terminal", "json")), default="terminal", help="Kind.")
-def command(before: str, after: str, output_format: str) -> None:
+@click.option(
+    "--fail-on-regression",
+    "regression",
+    type=Percentage(),
+    metavar="PERCENT",
+    help="Exit with 1 where steps take longer by more than this, beyond chance: 5%.",
+)
+def command(before: str, after: str, output_format: str, regression: float | None) -> int:
     """Show what changed from BEFORE to AFTER: two recordings, or two results of `python -m engine bench`."""
     from doctor.cli.screen import presentation_for
     from doctor.comparison.changes import compare
@@ -32,14 +44,28 @@ def command(before: str, after: str, output_format: str) -> None:
         write(json.dumps({"schema": SCHEMA, **dataclasses.asdict(comparison)}, indent=1) + "\n", None)
     else:
         write(comparison_page(comparison, presentation_for(None, None)), None)
+    return ExitCode.DONE if regression is None else _exit_code(comparison, regression)
+
+
+def _exit_code(comparison: Comparison, regression: float) -> ExitCode:
+    if not comparison.speeds:
+        raise UsageError("the speed of these runs cannot be compared: they have no kind of step in common")
+    slower = comparison.regressions(regression)
+    for speed in slower:
+        say(f"{speed.subject}: {1 / speed.speedup - 1:.1%} slower, over the bar of {regression:.1%}")
+    return ExitCode.BAR_REACHED if slower else ExitCode.DONE
 
 
 def _side(path: str) -> Side:
-    from doctor.comparison.sides import read_bench, side_of_diagnosis
+    from doctor.comparison.sides import read_bench, side_of_case
 
     bench = read_bench(Path(path))
     if bench is not None:
         return bench
     from doctor import api
+    from doctor.diagnosis.catalogue import load_catalogue
+    from doctor.diagnosis.options import DiagnosisOptions
+    from doctor.diagnosis.runner import diagnose_case
 
-    return side_of_diagnosis(api.diagnose(path))
+    with contextlib.closing(api.load(path)) as case:
+        return side_of_case(case, diagnose_case(case, load_catalogue(None), DiagnosisOptions()))

@@ -63,3 +63,20 @@ class TimeWindow(click.ParamType[tuple[int, int]]):
         if start >= end:
             self.fail(f"'{value}' ends before it starts", param, ctx)
         return start, end
+
+
+class Percentage(click.ParamType[float]):
+    """A share as people write it: `5%`, `5 %` or `0.05`; given back as a share of one."""
+
+    name = "percentage"
+
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Raises `click.BadParameter`, through `fail`, for anything but a share from 0 to under 100 times."""
+        text = str(value).strip()
+        try:
+            share = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
+        except ValueError:
+            share = math.nan
+        if not 0 <= share < 100:
+            self.fail(f"'{value}' is not a percentage such as 5%", param, ctx)
+        return share

@@ -8,13 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from doctor.case.step_queries import steps
+from doctor.comparison.kernels import KernelShape, KernelUse, kernels_of
 from doctor.errors import EvidenceError
 
 if TYPE_CHECKING:
+    import duckdb
+
     from doctor.diagnosis.outcome import Diagnosis
 
 BENCH_SCHEMA = "engine.bench/1"
 _MOST_BENCH_BYTES = 16 * 2**20
+_MOST_STEPS = 100_000
 
 
 @dataclass(frozen=True)
@@ -25,17 +30,22 @@ class Side:
         kind: `diagnosis` or `bench`; only like is compared with like.
         figures: numbers by name; None where unknown.
         findings: summary by rule.
-        kernel_ns: total time by kernel name, the longest kernels only.
+        kernels: every kernel of the window by name and shape.
+        num_steps: steps of the window, None where unknown.
+        step_seconds: lengths of the steps by kind (`decode`, `prefill`, `usual`, ...), in order; of a benchmark, of its
+            repeats.
     """
 
     kind: str
     figures: Mapping[str, float | None]
     findings: Mapping[str, str]
-    kernel_ns: Mapping[str, int]
+    kernels: Mapping[KernelShape, KernelUse]
+    num_steps: int | None
+    step_seconds: Mapping[str, tuple[float, ...]]
 
 
-def side_of_diagnosis(diagnosis: Diagnosis) -> Side:
-    """The vitals, findings and longest kernels of a diagnosis."""
+def side_of_case(case: duckdb.DuckDBPyConnection, diagnosis: Diagnosis) -> Side:
+    """The vitals, findings, kernels and steps of a case and its diagnosis."""
     window = diagnosis.window
     figures: dict[str, float | None] = {}
     if window is not None:
@@ -45,8 +55,19 @@ def side_of_diagnosis(diagnosis: Diagnosis) -> Side:
         "diagnosis",
         figures | diagnosis.vitals,
         {finding.rule: finding.summary for finding in diagnosis.findings},
-        {row.name: row.total_ns for row in diagnosis.display.kernels},
+        {} if window is None else kernels_of(case),
+        None if window is None else window.steps,
+        {} if window is None else _step_seconds(case),
     )
+
+
+def _step_seconds(case: duckdb.DuckDBPyConnection) -> dict[str, tuple[float, ...]]:
+    """Lengths by kind; steps that are like no other are left out."""
+    lengths: dict[str, list[float]] = {}
+    for step in steps(case, _MOST_STEPS):
+        if step.phase != "unusual":
+            lengths.setdefault(step.phase, []).append((step.end_ns - step.start_ns) / 1e9)
+    return {kind: tuple(seconds) for kind, seconds in lengths.items()}
 
 
 def read_bench(path: Path) -> Side | None:
@@ -61,7 +82,16 @@ def read_bench(path: Path) -> Side | None:
         return None
     if schema != BENCH_SCHEMA:
         raise EvidenceError(f"{path} is {schema}, this doctor reads {BENCH_SCHEMA}")
-    return Side("bench", dict(_numbers(document)), {}, {})
+    return Side("bench", dict(_numbers(document)), {}, {}, None, _repeats(document))
+
+
+def _repeats(document: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
+    """Seconds of every repeat, else of the one run."""
+    listed = document.get("repeats")
+    found = listed if isinstance(listed, list) and listed else [document.get("seconds")]
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) and value > 0 for value in found):
+        return {}
+    return {"benchmark": tuple(map(float, found))}
 
 
 def _json_object(path: Path) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from doctor.comparison.changes import Comparison, FigureChange, KernelChange
+from doctor.comparison.outcome import CONFIDENCE, Comparison, FigureChange, KernelChange, Speed
 from doctor.reports import wording
 from doctor.reports.presentation import Presentation
 from doctor.reports.text_console import as_text
@@ -26,6 +26,8 @@ def comparison_page(comparison: Comparison, presentation: Presentation) -> str:
     """The comparison as text that ends in a line break."""
     verdict = _verdict(comparison)
     parts: list[RenderableType] = [] if verdict is None else [verdict, Text()]
+    if comparison.speeds:
+        parts += [_speeds(comparison.speeds), Text()]
     parts += [_figures(comparison.figures), Text()]
     for title, rules in (("Gone", comparison.gone), ("New", comparison.new), ("Still there", comparison.stayed)):
         if rules:
@@ -55,11 +57,7 @@ def _verdict(comparison: Comparison) -> Text | None:
 
 
 def _figures(figures: tuple[FigureChange, ...]) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    for _ in range(3):
-        table.add_column(justify="right")
-    table.add_row("figure", "before", "after", "after/before", style="bold")
+    table = _table("figure", "before", "after", "after/before")
     for change in figures:
         ratio = _UNKNOWN if change.ratio is None else f"{change.ratio:.2f}"
         table.add_row(
@@ -68,15 +66,51 @@ def _figures(figures: tuple[FigureChange, ...]) -> Table:
     return table
 
 
+def _speeds(speeds: tuple[Speed, ...]) -> Table:
+    table = _table("steps", "before", "after", "before", "after", f"speed-up ({CONFIDENCE:.0%} interval)")
+    for speed in speeds:
+        interval = "" if speed.low is None or speed.high is None else f" ({speed.low:.2f}-{speed.high:.2f})"
+        table.add_row(
+            wording.clean(speed.subject),
+            format_count(speed.before_count),
+            format_count(speed.after_count),
+            format_ns(speed.before_seconds * 1e9),
+            format_ns(speed.after_seconds * 1e9),
+            f"{speed.speedup:.2f}x{interval}",
+        )
+    return table
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    for _ in others:
+        table.add_column(justify="right")
+    table.add_row(first, *others, style="bold")
+    return table
+
+
 def _kernels(kernels: tuple[KernelChange, ...]) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0), expand=True)
-    for _ in range(2):
+    for _ in range(3):
         table.add_column(justify="right", min_width=_TIME_WIDTH)
     table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
-    table.add_row("before", "after", "kernel", style="bold")
+    is_a_step = any(change.before_step_ns is not None for change in kernels)
+    table.add_row("before", "after", "shape", f"kernel (time {'a step' if is_a_step else 'in all'})", style="bold")
     for change in kernels:
-        table.add_row(_time(change.before_ns), _time(change.after_ns), wording.clean(change.name))
+        before, after = (
+            (change.before_ns, change.after_ns)
+            if change.before_step_ns is None or change.after_step_ns is None
+            else (change.before_step_ns, change.after_step_ns)
+        )
+        table.add_row(_time(before), _time(after), _shape(change), wording.clean(change.name))
     return table
+
+
+def _shape(change: KernelChange) -> str:
+    if change.grid_blocks is None or change.block_threads is None:
+        return _UNKNOWN
+    return f"{change.grid_blocks}x{change.block_threads}"
 
 
 def _label(name: str) -> str:
@@ -98,5 +132,5 @@ def _worded(name: str, value: float | None) -> str:
     return format_count(round(value, 1))
 
 
-def _time(nanoseconds: int) -> str:
+def _time(nanoseconds: float) -> str:
     return format_ns(nanoseconds) if nanoseconds else _UNKNOWN

@@ -20,6 +20,16 @@ def eager(path: Path) -> str:
     return written(program, path)
 
 
+def slower(path: Path, gemm_us: float) -> str:
+    """Decode by graphs whose matrix products take this long."""
+    program = Program()
+    for _ in range(6):
+        program.copy("HtoD pinned", 64)
+        program.graph([(GEMM, gemm_us)] * 64 + [(HEAD_GEMM, 12.0)])
+        program.wait()
+    return written(program, path)
+
+
 def graphed(path: Path) -> str:
     program = Program()
     for _ in range(6):
@@ -30,7 +40,9 @@ def graphed(path: Path) -> str:
 
 
 def bench(path: Path, tokens_per_s: float, schema: str = "engine.bench/1") -> str:
-    path.write_text(json.dumps({"schema": schema, "output_tokens_per_s": tokens_per_s, "ttft_s": {"p50": 0.5}}))
+    repeats = [100 / tokens_per_s * (1 + noise) for noise in (0.0, 0.01, -0.01, 0.02)]
+    figures = {"output_tokens_per_s": tokens_per_s, "ttft_s": {"p50": 0.5}, "repeats": repeats}
+    path.write_text(json.dumps({"schema": schema, **figures}))
     return str(path)
 
 
@@ -51,6 +63,39 @@ def test_a_run_against_itself_changes_nothing(tmp_path: Path, capfd: pytest.Capt
     document = json.loads(capfd.readouterr().out)
     assert document["gone"] == document["new"] == document["kernels"] == []
     assert all(figure["ratio"] in {1.0, None} for figure in document["figures"])
+
+
+def test_kernels_are_matched_by_name_and_shape_and_a_regression_exits_with_one(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    paths = slower(tmp_path / "a.json", 9.0), slower(tmp_path / "b.json", 18.0)
+    assert main(["compare", *paths, "--format", "json", "--fail-on-regression", "5%"]) == 1
+    printed = capfd.readouterr()
+    assert "slower, over the bar of 5.0%" in printed.err
+    (kernel,) = json.loads(printed.out)["kernels"]
+    assert kernel["name"] == GEMM
+    assert kernel["grid_blocks"] is not None
+    assert kernel["before_count"] == kernel["after_count"]
+    assert kernel["after_step_ns"] == pytest.approx(64 * 18_000, rel=0.2)
+    assert kernel["after_step_ns"] / kernel["before_step_ns"] == pytest.approx(2.0)
+
+
+def test_benchmarks_regress_by_their_repeats(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    fast, slow = bench(tmp_path / "a.json", 100.0), bench(tmp_path / "b.json", 80.0)
+    assert main(["compare", fast, slow, "--fail-on-regression", "0.1"]) == 1
+    assert "benchmark: 25.0% slower" in capfd.readouterr().err
+    assert main(["compare", slow, fast, "--fail-on-regression", "0.1"]) == 0
+    assert main(["compare", fast, slow, "--fail-on-regression", "much"]) == 2
+
+
+def test_runs_without_a_common_kind_of_step_have_no_speed_to_fail_on(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    paths = [tmp_path / name for name in ("a.json", "b.json")]
+    for path in paths:
+        path.write_text(json.dumps({"schema": "engine.bench/1", "output_tokens": 3}))
+    assert main(["compare", *map(str, paths), "--fail-on-regression", "5%"]) == 2
+    assert "cannot be compared" in capfd.readouterr().err
 
 
 def test_two_benchmarks_of_the_engine_are_compared_by_their_figures(

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from doctor.comparison.changes import Comparison, FigureChange, KernelChange
+from doctor.comparison.outcome import Comparison, FigureChange, KernelChange, Speed
 from doctor.reports.comparison_page import comparison_page
 from doctor.reports.presentation import Presentation
 
@@ -16,7 +16,11 @@ CURED = Comparison(
     gone=("host-dispatch-bound", "cudagraph-off"),
     new=("trace-blind",),
     stayed=(),
-    kernels=(KernelChange(f"gemm_{'x' * 200}\x1b[31m", 3_700_000, 0),),
+    kernels=(KernelChange(f"gemm_{'x' * 200}\x1b[31m", 264, 384, 29_600_000, 0, 800, 0, 3_700_000.0, 0.0),),
+    speeds=(
+        Speed("decode", 8, 8, 0.0345, 0.0025, 13.8, 11.9, 16.7, True),
+        Speed("prefill", 1, 1, 0.0355, 0.0224, 1.58, None, None, True),
+    ),
 )
 
 
@@ -35,6 +39,11 @@ def test_figures_stand_side_by_side_with_their_units() -> None:
     assert "ttft p50 100 ms 50.0 ms 0.50" in lines()
 
 
+def test_steps_stand_with_their_speed_up_and_its_interval() -> None:
+    assert "decode 8 8 34.5 ms 2.50 ms 13.80x (11.90-16.70)" in lines()
+    assert "prefill 1 1 35.5 ms 22.4 ms 1.58x" in lines()
+
+
 def test_findings_gone_and_new_are_named() -> None:
     assert "Gone: host-dispatch-bound, cudagraph-off" in lines()
     assert "New: trace-blind" in lines()
@@ -44,5 +53,5 @@ def test_findings_gone_and_new_are_named() -> None:
 def test_a_kernel_keeps_its_times_whole_and_its_name_within_the_screen() -> None:
     page = comparison_page(CURED, Presentation(80))
     assert max(map(len, page.splitlines())) <= 80
-    assert any(line.startswith("3.70 ms - gemm_xxx") for line in lines())
+    assert any(line.startswith("3.70 ms - 264x384 gemm_xxx") for line in lines())
     assert "\x1b" not in page

@@ -1,0 +1,85 @@
+"""Kernels of one run by name and shape, and how they differ from another's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import duckdb
+
+from doctor.comparison.outcome import KernelChange
+
+MOST_KERNELS = 12
+LEAST_KERNEL_CHANGE = 0.05
+"""Kernels whose time changed by less than this share are left out: recordings of one program differ by as much."""
+
+
+@dataclass(frozen=True, order=True)
+class KernelShape:
+    """What makes two kernels the same: name, blocks of the grid, threads of a block; None where the trace is silent."""
+
+    name: str
+    grid_blocks: int | None
+    block_threads: int | None
+
+
+@dataclass(frozen=True)
+class KernelUse:
+    """How often a kernel ran in the window and how long in all, in ns."""
+
+    count: int
+    total_ns: int
+
+
+def kernels_of(case: duckdb.DuckDBPyConnection) -> dict[KernelShape, KernelUse]:
+    """Every kernel that began in the window of a diagnosed case."""
+    return {
+        KernelShape(name, grid_blocks, block_threads): KernelUse(count, total_ns)
+        for name, grid_blocks, block_threads, count, total_ns in case.execute(_KERNELS).fetchall()
+    }
+
+
+def kernel_changes(
+    before: Mapping[KernelShape, KernelUse],
+    after: Mapping[KernelShape, KernelUse],
+    steps: tuple[int | None, int | None],
+) -> tuple[KernelChange, ...]:
+    """The largest changes, a step where both runs tell their steps."""
+    none = KernelUse(0, 0)
+    shapes = dict.fromkeys((*before, *after))
+    changes = [_change(shape, before.get(shape, none), after.get(shape, none), steps) for shape in shapes]
+    told = [change for change in changes if _is_told(change)]
+    told.sort(key=lambda change: (-abs(change.difference_ns), change.name, change.grid_blocks or 0))
+    return tuple(told[:MOST_KERNELS])
+
+
+def _change(
+    shape: KernelShape, before: KernelUse, after: KernelUse, steps: tuple[int | None, int | None]
+) -> KernelChange:
+    is_known = bool(steps[0] and steps[1])
+    return KernelChange(
+        shape.name,
+        shape.grid_blocks,
+        shape.block_threads,
+        before.total_ns,
+        after.total_ns,
+        before.count,
+        after.count,
+        before.total_ns / steps[0] if is_known and steps[0] else None,
+        after.total_ns / steps[1] if is_known and steps[1] else None,
+    )
+
+
+def _is_told(change: KernelChange) -> bool:
+    times = (change.before_step_ns, change.after_step_ns)
+    largest = max(time or 0.0 for time in times) if None not in times else max(change.before_ns, change.after_ns)
+    return change.difference_ns != 0 and abs(change.difference_ns) >= LEAST_KERNEL_CHANGE * largest
+
+
+_KERNELS = """
+SELECT coalesce(text.text, '(unnamed)'), grid_blocks, block_threads, count(*), sum(end_ns - start_ns)::BIGINT
+FROM device_op JOIN steady_window ON start_ns >= from_ns AND start_ns < until_ns LEFT JOIN text ON text_id = name_id
+WHERE kind = 'kernel'
+GROUP BY ALL
+ORDER BY ALL
+"""

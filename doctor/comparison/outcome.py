@@ -1,0 +1,114 @@
+"""A comparison: frozen data that every face shows and none computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CONFIDENCE = 0.95
+"""Of the intervals of speed-ups."""
+
+
+@dataclass(frozen=True)
+class FigureChange:
+    """One number before and after; `ratio` is after over before, None where it cannot be told."""
+
+    name: str
+    before: float | None
+    after: float | None
+    ratio: float | None
+
+
+@dataclass(frozen=True)
+class KernelChange:
+    """One kernel before and after; 0 where it did not run.
+
+    Attributes:
+        name: as recorded.
+        grid_blocks: blocks of the grid.
+        block_threads: threads of a block.
+        before_ns: in all, before.
+        after_ns: in all, after.
+        before_count: how often, before.
+        after_count: how often, after.
+        before_step_ns: a step, before; None where steps are unknown on either side.
+        after_step_ns: a step, after.
+    """
+
+    name: str
+    grid_blocks: int | None
+    block_threads: int | None
+    before_ns: int
+    after_ns: int
+    before_count: int
+    after_count: int
+    before_step_ns: float | None
+    after_step_ns: float | None
+
+    @property
+    def difference_ns(self) -> float:
+        """Time won (negative) or lost, a step where steps are known."""
+        if self.before_step_ns is None or self.after_step_ns is None:
+            return float(self.after_ns - self.before_ns)
+        return self.after_step_ns - self.before_step_ns
+
+
+@dataclass(frozen=True)
+class Speed:
+    """One kind of step, or the repeats of a benchmark, against each other.
+
+    Attributes:
+        subject: `decode`, `prefill`, `usual`, ... of the steps, or `benchmark`.
+        before_count: steps or repeats before.
+        after_count: after.
+        before_seconds: mean length before.
+        after_seconds: after.
+        speedup: before over after; over 1 is faster.
+        low: lower end of the 95 % interval; None with fewer than three on either side.
+        high: upper end.
+        is_paired: step for step, since both runs have as many.
+    """
+
+    subject: str
+    before_count: int
+    after_count: int
+    before_seconds: float
+    after_seconds: float
+    speedup: float
+    low: float | None
+    high: float | None
+    is_paired: bool
+
+    @property
+    def has_interval(self) -> bool:
+        """False where there are too few lengths to tell chance from change."""
+        return self.high is not None
+
+    def is_slower_by(self, share: float) -> bool:
+        """True where it takes longer by more than `share`, and chance does not explain it."""
+        return (self.high is None or self.high < 1.0) and 1.0 / self.speedup > 1.0 + share
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What changed.
+
+    Attributes:
+        figures: in the order of the first side.
+        gone: rules that found something before and not after.
+        new: rules that find something only now.
+        stayed: rules that find something in both.
+        kernels: largest change first, matched by name and shape.
+        speeds: how much faster each kind of step became, with its interval; the kind with most time first.
+    """
+
+    figures: tuple[FigureChange, ...]
+    gone: tuple[str, ...]
+    new: tuple[str, ...]
+    stayed: tuple[str, ...]
+    kernels: tuple[KernelChange, ...]
+    speeds: tuple[Speed, ...] = ()
+
+    def regressions(self, share: float) -> tuple[Speed, ...]:
+        """Kinds of step that take longer by more than `share`; those without an interval count where none has one."""
+        told = [speed for speed in self.speeds if speed.has_interval] or self.speeds
+        return tuple(speed for speed in told if speed.is_slower_by(share))

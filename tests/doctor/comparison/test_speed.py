@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from doctor.comparison.outcome import Comparison
+from doctor.comparison.speed import speeds
+
+
+def noisy(mean: float, count: int, seed: int) -> list[float]:
+    return list(np.random.default_rng(seed).normal(mean, 0.1 * mean, count))
+
+
+def test_the_interval_holds_the_true_speed_up_about_as_often_as_it_says() -> None:
+    trials = 200
+    held = 0
+    for seed in range(trials):
+        (speed,) = speeds({"decode": noisy(2.0, 60, seed)}, {"decode": noisy(1.6, 50, seed + trials)})
+        assert speed.low is not None
+        assert speed.high is not None
+        held += speed.low <= 1.25 <= speed.high
+    assert 0.88 <= held / trials <= 0.99
+
+
+def test_what_grows_in_both_alike_cancels_where_steps_are_paired() -> None:
+    growing = list(np.linspace(1.0, 3.0, 40))
+    (paired,) = speeds({"decode": growing}, {"decode": [length / 1.2 for length in growing]})
+    assert paired.is_paired
+    assert paired.low == pytest.approx(1.2)
+    assert paired.high == pytest.approx(1.2)
+    (apart,) = speeds({"decode": growing}, {"decode": [length / 1.2 for length in growing[:-1]]})
+    assert not apart.is_paired
+    assert apart.low is not None
+    assert apart.low < 1.1
+
+
+def test_one_pair_of_runs_gives_one_answer() -> None:
+    runs = {"decode": noisy(1.0, 20, 1)}, {"decode": noisy(1.0, 30, 2)}
+    assert speeds(*runs) == speeds(*runs)
+
+
+def test_few_steps_have_no_interval() -> None:
+    (speed,) = speeds({"prefill": [2.0, 2.0]}, {"prefill": [1.0, 1.0]})
+    assert (speed.speedup, speed.low, speed.high) == (2.0, None, None)
+
+
+def test_kinds_of_step_are_compared_with_their_like() -> None:
+    before = {"prefill": [5.0], "decode": [1.0, 1.0, 1.0, 1.0, 1.0, 1.0], "usual": [9.0]}
+    after = {"decode": [0.5] * 6, "prefill": [4.0], "other": [1.0]}
+    assert [(speed.subject, speed.speedup) for speed in speeds(before, after)] == [("decode", 2.0), ("prefill", 1.25)]
+
+
+def regressions(before: dict[str, list[float]], after: dict[str, list[float]], share: float) -> list[str]:
+    comparison = Comparison((), (), (), (), (), speeds(before, after))
+    return [speed.subject for speed in comparison.regressions(share)]
+
+
+def test_a_regression_is_slower_than_the_bar_and_beyond_chance() -> None:
+    before = {"decode": noisy(1.0, 60, 1)}
+    assert regressions(before, {"decode": noisy(1.2, 60, 2)}, 0.05) == ["decode"]
+    assert regressions(before, {"decode": noisy(1.2, 60, 2)}, 0.5) == []
+    wild = {"decode": [0.2, 3.0, 0.4, 0.1, 2.9, 0.5]}
+    assert regressions({"decode": [1.0] * 6}, wild, 0.05) == []
+
+
+def test_a_kind_without_interval_counts_only_where_no_kind_has_one() -> None:
+    steady = {"decode": [1.0] * 10}
+    assert regressions({**steady, "prefill": [1.0]}, {**steady, "prefill": [2.0]}, 0.05) == []
+    assert regressions({"prefill": [1.0]}, {"prefill": [2.0]}, 0.05) == ["prefill"]
