@@ -8,6 +8,7 @@ from typing import cast
 from doctor.readers.text.scanner import Scanner
 
 _SCANNERS: tuple[tuple[str, str], ...] = (
+    ("expert_log", "ExpertLogScanner"),
     ("engine_log", "EngineLogScanner"),
     ("command_line", "CommandLineScanner"),
     ("metrics", "MetricsScanner"),

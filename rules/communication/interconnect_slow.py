@@ -1,0 +1,196 @@
+"""Ranks that share a layer are joined by a slow link: PCIe through the CPU, host memory, or peer access switched off.
+
+What happens: tensor parallelism meets twice a layer. Over NVLink a meeting takes microseconds; over PCIe through the CPU
+or between sockets it takes ten times as long, and where peer access is off every byte goes up into host memory and down
+again. Devices then idle half of the time, each below its power limit.
+
+How it is detected: several devices share a layer (a setting, a communicator, or recorded ranks say so), and they are
+joined by SYS, NODE or PHB in the topology, or by shared memory in the log of the communication library, or peer access
+is refused or switched off, or a measured bus bandwidth is under half of what the link can carry. Where a recording shows
+communication that is not hidden, that is what a better link can win.
+
+When it is not this: one device, or devices that do not share a layer, need no link. Where a recording shows communication
+hidden or short, the slow link costs nothing. Over several hosts see `nccl-socket-fallback`.
+"""
+
+from typing import NamedTuple
+
+from doctor.rule import About, Cleared, Evidence, Finding, Fix, Rule, Severity, Stage, Threshold, Verdict
+
+ABOUT = About(
+    id="interconnect-slow",
+    title="Ranks of one layer are joined by a slow link",
+    stage=Stage.HARDWARE,
+    reads=("wiring",),
+    needs=("topology", "nccl-log"),
+)
+
+THRESHOLDS = {
+    "min_exposed": Threshold(0.05, "share of the window", source="rule of thumb: below it a faster link wins nothing"),
+    "high_exposed": Threshold(
+        0.2, "share of the window", source="vllm-project/vllm#4238: both devices at 50 % over PCIe"
+    ),
+    "min_rate_share": Threshold(
+        0.5, "of what the link can carry", source="nccl#949: 56 % before access control was set right"
+    ),
+    "slow_exchange": Threshold(
+        0.5, "of the exposed time is left", source="public cases: half of it goes with a better link"
+    ),
+}
+
+SQL = """
+SELECT wiring.*, plan.width_count, plan.rank_count, plan.node_count, plan.tensor_parallel_count, plan.collective_count,
+    (SELECT avg(exposed_communication_ns / (until_ns - from_ns)) FROM device_busy, steady_window) AS exposed_share,
+    (SELECT median(busy_share) FROM gpu_sample) AS busy_share,
+    (SELECT max(power_most_watts / power_limit_watts) FROM gpu_state) AS power_share
+FROM wiring, parallel_plan AS plan
+"""
+
+
+class Wires(NamedTuple):
+    """How the devices of a layer are joined."""
+
+    pair_count: int
+    nvlink_pair_count: int
+    slow_pair_count: int
+    nvlink_count: int | None
+    worst_kind: str | None
+    refused_pair_count: int
+    peer_access: str | None
+    connection_count: int
+    shm_count: int
+    p2p_count: int
+    net_count: int
+    is_p2p_off: bool
+    is_p2p_limited: bool
+    bus_bytes_per_s: float | None
+    size_bytes: int | None
+    compute_major: int | None
+    nvlink_bytes_per_s: float | None
+    pcie_generation: int | None
+    width_count: float | None
+    rank_count: int | None
+    node_count: int | None
+    tensor_parallel_count: float | None
+    collective_count: int
+    exposed_share: float | None
+    busy_share: float | None
+    power_share: float | None
+
+
+def judge(row: Wires) -> Verdict:
+    """A slow way, and somebody who needs a fast one."""
+    if (row.width_count or 0) < 2 and row.bus_bytes_per_s is None:
+        return None
+    signs = _signs(row)
+    if not signs:
+        return _well_joined(row)
+    if row.collective_count and row.exposed_share is not None and row.exposed_share < THRESHOLDS["min_exposed"].value:
+        return Cleared(f"{'; '.join(signs)}, but exposed communication is {row.exposed_share:.1%} of the window")
+    exposed = row.exposed_share if row.collective_count else None
+    told = f"; {exposed:.0%} of the window is exposed communication" if exposed is not None else ""
+    evidence = [Evidence("devices that share a layer", float(row.width_count or 0), "devices")]
+    if row.worst_kind:
+        evidence.append(Evidence("worst link", row.worst_kind, "kind"))
+    if exposed is not None:
+        evidence.append(Evidence("exposed communication", exposed, "share of window"))
+    if row.bus_bytes_per_s is not None:
+        evidence.append(Evidence("bus bandwidth", row.bus_bytes_per_s, "bytes/s"))
+    saved = (exposed or 0.0) * THRESHOLDS["slow_exchange"].value
+    return Finding(
+        summary="; ".join(signs) + told,
+        evidence=tuple(evidence),
+        severity=_severity(exposed),
+        speedup_bound=1 / (1 - (exposed or 0.0)) if exposed and exposed < 0.95 else None,
+        speedup_expected=1 / (1 - saved) if saved else None,
+        confidence=0.85 if exposed is not None else 0.7,
+    )
+
+
+def _severity(exposed: float | None) -> Severity:
+    """The rule's own: high, unless a recording shows that little is lost."""
+    if exposed is None or exposed >= 0.15:
+        return Severity.HIGH
+    return Severity.MEDIUM
+
+
+def _signs(row: Wires) -> list[str]:
+    found = []
+    if row.is_p2p_off:
+        found.append("peer access is switched off (NCCL_P2P_DISABLE=1)")
+    if row.refused_pair_count:
+        found.append(f"peer access is refused ({(row.peer_access or '').replace('_', ' ')})")
+    if row.shm_count and row.shm_count >= row.p2p_count:
+        found.append("ranks of one host exchange data through host memory (SHM)")
+    if row.slow_pair_count and row.nvlink_pair_count < row.pair_count:
+        found.append(f"{_width(row)} devices share a layer over {row.worst_kind} (no NVLink between them)")
+    reachable = _reachable(row)
+    if (
+        row.bus_bytes_per_s is not None
+        and reachable
+        and row.bus_bytes_per_s < THRESHOLDS["min_rate_share"].value * reachable
+    ):
+        found.append(
+            f"a collective reaches {row.bus_bytes_per_s / 1e9:.0f} GB/s, the link could carry {reachable / 1e9:.0f}"
+        )
+    return found
+
+
+def _width(row: Wires) -> str:
+    return f"{row.width_count:.0f}" if row.width_count else "several"
+
+
+def _reachable(row: Wires) -> float | None:
+    """Bus bandwidth that the best way between the devices allows, one direction."""
+    if row.nvlink_pair_count and row.nvlink_count:
+        return row.nvlink_count * (50e9 if (row.compute_major or 9) >= 10 else 25e9)
+    if row.pair_count or row.p2p_count:
+        return {3: 12e9, 4: 24e9, 5: 48e9}.get(row.pcie_generation or 4, 24e9)
+    return None
+
+
+def _well_joined(row: Wires) -> Verdict:
+    if row.nvlink_pair_count and row.nvlink_pair_count == row.pair_count:
+        return Cleared(f"all {row.pair_count} pairs of devices are joined by NVLink ({row.nvlink_count} links)")
+    if row.p2p_count and not row.shm_count:
+        return Cleared("ranks of one host reach each other's memory directly (P2P)")
+    return None
+
+
+FIXES = (
+    Fix(
+        "system",
+        "unset NCCL_P2P_DISABLE; switch PCIe access control (ACS) off on the bridges, or boot with iommu=pt; in a VM give the devices one root",
+        "peer access works again; nvidia-smi topo -p2p r shows OK",
+        source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
+    ),
+    Fix(
+        "vllm",
+        "--tensor-parallel-size within an NVLink pair, --pipeline-parallel-size or --data-parallel-size across; one device where the model fits",
+        "what meets twice a layer stays on the fast link",
+        source="https://docs.vllm.ai/en/latest/serving/parallelism_scaling.html",
+    ),
+    Fix(
+        "sglang",
+        "--tp-size within an NVLink pair, --pp-size or --dp-size across",
+        "what meets twice a layer stays on the fast link",
+        source="https://docs.sglang.ai/advanced_features/server_arguments.html",
+    ),
+    Fix(
+        "tensorrt-llm",
+        "tensor_parallel_size within an NVLink pair, pipeline_parallel_size across",
+        "what meets twice a layer stays on the fast link",
+        source="https://nvidia.github.io/TensorRT-LLM/llm-api/reference.html",
+    ),
+)
+
+RULE = Rule(
+    about=ABOUT,
+    thresholds=THRESHOLDS,
+    sql=SQL,
+    row=Wires,
+    judge=judge,
+    fixes=FIXES,
+    verify="all_reduce_perf -b 64M -e 256M -g <devices> reaches the link's bandwidth; NCCL_DEBUG=INFO says P2P and not SHM.",
+    doc=__doc__,
+)

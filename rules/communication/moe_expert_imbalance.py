@@ -1,0 +1,171 @@
+"""Some experts get most of the tokens: their ranks work while the others wait in the exchange.
+
+What happens: with expert parallelism each rank holds a part of the experts. Popular experts make their rank late, and
+all ranks meet in the exchange of tokens before and after each layer of experts: the slowest decides.
+
+How it is detected: tokens by rank, as the engine logs them (balance: mean over maximum) or as counters give them: under
+0.8 over at least 200 forward passes with at least 32 tokens a part. Where all ranks were recorded: time in experts'
+kernels, with the busiest rank at least 20 % over the mean.
+
+When it is not this: few tokens a pass are uneven by chance. A rank whose other kernels are slow too is
+`straggler-rank`.
+"""
+
+from typing import NamedTuple
+
+from doctor.rule import About, Cleared, Evidence, Finding, Fix, Rule, Severity, Sign, Stage, Threshold, Verdict, Where
+
+ABOUT = About(
+    id="moe-expert-imbalance",
+    title="A few experts get most of the tokens",
+    stage=Stage.SPECIFIC,
+    reads=("expert_balance",),
+    needs=("engine-log", "bench-table"),
+)
+
+THRESHOLDS = {
+    "max_balance": Threshold(0.8, "mean over maximum", source="ROCm/ATOM PR#1210: 17 to 34 % more after evening out"),
+    "min_spread": Threshold(0.2, "of the mean", source="ROCm/ATOM PR#1210: 17 to 34 % more after evening out"),
+    "min_passes": Threshold(200, "forward passes", source="ROCm/ATOM PR#1210: few passes are uneven by chance"),
+    "min_tokens": Threshold(32, "tokens a part and pass", source="ROCm/ATOM PR#1210: few tokens are uneven by chance"),
+    "min_kernels": Threshold(200, "kernels of experts a rank", source="fewer are a moment, not a habit"),
+}
+
+SQL = """
+SELECT is_of_ranks, balance_share, median_share, step_count, is_by_step, mean_count, part_count, hot_id
+FROM expert_balance ORDER BY balance_share LIMIT 1
+"""
+
+
+class Balance(NamedTuple):
+    """How even the tokens are, over all passes."""
+
+    is_of_ranks: bool
+    balance_share: float | None
+    median_share: float | None
+    step_count: int
+    is_by_step: bool
+    mean_count: float | None
+    part_count: int | None
+    hot_id: int | None
+
+
+def judge(row: Balance) -> Verdict:
+    """Uneven for long, with tokens enough."""
+    if row.balance_share is None:
+        return None
+    parts = "ranks" if row.is_of_ranks else "experts"
+    said = f"tokens by {parts}: the mean is {row.balance_share:.0%} of the maximum"
+    if row.balance_share >= THRESHOLDS["max_balance"].value:
+        return Cleared(said)
+    if not row.is_of_ranks:
+        return Cleared(f"{said}; experts may be uneven as long as the ranks that hold them are not: ranks are not told")
+    if row.is_by_step and row.step_count < THRESHOLDS["min_passes"].value:
+        return Cleared(f"{said}, over {row.step_count} passes only: that may be chance")
+    if row.mean_count is not None and row.mean_count < THRESHOLDS["min_tokens"].value:
+        return Cleared(f"{said}, at {row.mean_count:.0f} tokens a part and pass: that may be chance")
+    passes = f" over {row.step_count:,} passes" if row.is_by_step else ""
+    hot = f"; rank {row.hot_id} gets most" if row.hot_id is not None else ""
+    return Finding(
+        summary=f"{said}{passes}{hot}",
+        evidence=(
+            Evidence("balance of ranks", row.balance_share, "mean over maximum"),
+            Evidence("forward passes", float(row.step_count), "passes"),
+        ),
+        severity=Severity.HIGH,
+        speedup_bound=1 / row.balance_share,
+        confidence=0.85,
+    )
+
+
+TIME_SQL = """
+SELECT rank, device_id, pid, moe_ns, op_count, mean_ns, most_ns, rank_count, until_ns - from_ns AS window_ns,
+    (SELECT median(compute_ns) FROM meeting_rank) AS median_compute_ns,
+    (SELECT compute_ns FROM meeting_rank WHERE meeting_rank.rank = expert_rank_time.rank LIMIT 1) AS compute_ns
+FROM expert_rank_time, steady_window
+ORDER BY moe_ns DESC LIMIT 1
+"""
+
+
+class BusiestRank(NamedTuple):
+    """The rank whose experts take longest."""
+
+    rank: int
+    device_id: int
+    pid: int | None
+    moe_ns: int
+    op_count: int
+    mean_ns: float
+    most_ns: int
+    rank_count: int
+    window_ns: int
+    median_compute_ns: float | None
+    compute_ns: int | None
+
+
+def judge_time(row: BusiestRank) -> Verdict:
+    """Longer in its experts than the others, and in nothing else."""
+    if row.op_count < THRESHOLDS["min_kernels"].value:
+        return None
+    spread = (row.most_ns - row.mean_ns) / row.mean_ns if row.mean_ns else 0.0
+    lost = (row.most_ns - row.mean_ns) / row.window_ns
+    if spread < THRESHOLDS["min_spread"].value or lost < 0.02:
+        return Cleared(
+            f"experts' kernels take {spread:.0%} longer than the mean on the busiest of {row.rank_count} ranks"
+        )
+    return Finding(
+        summary=f"rank {row.rank} spends {spread:.0%} more than the mean of {row.rank_count} ranks in its experts, {lost:.0%} of the window",
+        evidence=(
+            Evidence(
+                "time in experts over the mean", spread, "of the mean", Where(device_id=row.device_id, pid=row.pid)
+            ),
+            Evidence("lost to the busiest rank", lost, "share of window"),
+        ),
+        severity=min(Severity.of_share(lost), Severity.HIGH),
+        speedup_bound=1 / (1 - min(lost, 0.9)),
+        confidence=0.75,
+        label=f"rank {row.rank}",
+    )
+
+
+FIXES = (
+    Fix(
+        "vllm",
+        '--enable-expert-parallel --enable-eplb --eplb-config \'{"num_redundant_experts": 32, "log_balancedness": true}\''
+        " (--num-redundant-experts in older versions)",
+        "hot experts are copied and spread again as the load changes",
+        source="https://docs.vllm.ai/en/latest/serving/expert_parallel_deployment.html",
+    ),
+    Fix(
+        "sglang",
+        "--enable-eplb --ep-num-redundant-experts 32 --enable-expert-distribution-metrics",
+        "hot experts are copied and spread again as the load changes",
+        source="https://docs.sglang.ai/advanced_features/expert_parallelism.html",
+    ),
+    Fix(
+        "tensorrt-llm",
+        "moe_config: {load_balancer: <file with num_slots and layer_updates_per_iter>}",
+        "hot experts are copied and spread again as the load changes",
+        source="https://nvidia.github.io/TensorRT-LLM/llm-api/reference.html",
+    ),
+)
+
+RULE = Rule(
+    about=ABOUT,
+    thresholds=THRESHOLDS,
+    sql=SQL,
+    row=Balance,
+    judge=judge,
+    fixes=FIXES,
+    verify="the engine's own figure of balance is over 0.9, and requests a second rise.",
+    doc=__doc__,
+    also=(
+        Sign(
+            reads=("expert_rank_time",),
+            needs=("nsys-report", "kineto"),
+            sql=TIME_SQL,
+            row=BusiestRank,
+            judge=judge_time,
+        ),
+    ),
+)

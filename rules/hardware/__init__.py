@@ -1,0 +1,1 @@
+"""What the machine itself does: heat, power, clocks, links, memory errors, sharing, CPUs."""

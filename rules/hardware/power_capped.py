@@ -1,0 +1,157 @@
+"""The power limit binds: the device lowers its clock to stay under it.
+
+What happens: a limit below the product's own, set by an administrator, a rack controller or a data centre's power plan,
+holds the SM clock down whenever the work draws more. Prefill and large batches compute and pay for it; decode waits for
+memory, whose clock stays up, and hardly notices. A power brake is another matter: a signal from outside (power supply,
+rack controller) that takes the clock down hard.
+
+How it is detected: samples of a busy device. The software power cap is the reason in at least half of them and the
+limit is below the product's default; or any of them names the hardware power brake. Where reasons were not asked, power
+drawn at 97 % of a limit below the default.
+
+When it is not this: at its default limit a device that draws all of it is simply working (`ruled_out` says so); a hot
+device is `thermal-throttle`; a clock that somebody set is `clocks-locked-low`.
+"""
+
+from typing import NamedTuple
+
+from doctor.rule import About, Cleared, Evidence, Finding, Fix, Rule, Severity, Stage, Threshold, Verdict, Where
+
+ABOUT = About(
+    id="power-capped",
+    title="The power limit holds the clock down",
+    stage=Stage.HARDWARE,
+    reads=("gpu_busy_state",),
+    needs=("nvml", "nvidia-smi"),
+)
+
+THRESHOLDS = {
+    "min_share": Threshold(0.5, "share of busy samples", source="rule of thumb: short peaks reach any limit"),
+    "at_limit": Threshold(0.97, "of the limit", source="rule of thumb: power is averaged over 25 to 1000 ms"),
+    "memory_clock_up": Threshold(0.98, "of the highest memory clock", source="rule of thumb: decode waits for memory"),
+    "max_clock_share": Threshold(0.95, "of the highest SM clock", source="rule of thumb: less is within boost noise"),
+}
+
+SQL = """
+SELECT state.device_id, state.name, busy_count, reasoned_count, power_cap_count, power_brake_count, thermal_count, sm_clock_hz, sm_clock_max_hz,
+    memory_clock_hz, memory_clock_max_hz, power_watts, power_limit_watts,
+    coalesce(power_limit_default_watts, power_stated_watts) AS default_watts, power_limit_default_watts IS NOT NULL AS is_default_known
+FROM gpu_busy_state AS state LEFT JOIN gpu_model USING (name) ORDER BY state.device_id
+"""
+
+
+class Power(NamedTuple):
+    """A device's busy samples."""
+
+    device_id: int
+    name: str | None
+    busy_count: int
+    reasoned_count: int
+    power_cap_count: int
+    power_brake_count: int
+    thermal_count: int
+    sm_clock_hz: float | None
+    sm_clock_max_hz: int | None
+    memory_clock_hz: float | None
+    memory_clock_max_hz: int | None
+    power_watts: float | None
+    power_limit_watts: float | None
+    default_watts: float | None
+    is_default_known: bool
+
+
+def judge(row: Power) -> Verdict:
+    """A limit under the default that binds, or a brake."""
+    if row.power_brake_count:
+        return _finding(
+            row,
+            f"the hardware power brake is on in {row.power_brake_count} of {row.busy_count} busy samples",
+            Severity.HIGH,
+            0.9,
+        )
+    share = row.power_cap_count / row.busy_count
+    drawn = row.power_watts / row.power_limit_watts if row.power_watts and row.power_limit_watts else None
+    binds = (
+        share >= THRESHOLDS["min_share"].value if row.reasoned_count else (drawn or 0) >= THRESHOLDS["at_limit"].value
+    )
+    if not binds or row.power_limit_watts is None:
+        return None
+    is_below = row.default_watts is not None and row.power_limit_watts < 0.99 * row.default_watts
+    if not is_below:
+        return Cleared(
+            f"GPU {row.device_id} draws its limit of {row.power_limit_watts:.0f} W"
+            + (", which is its default: it is working" if row.default_watts else "; its default limit is not known")
+        )
+    clock = _share(row.sm_clock_hz, row.sm_clock_max_hz)
+    if clock is not None and clock >= THRESHOLDS["max_clock_share"].value:
+        return Cleared(
+            f"GPU {row.device_id} draws its limit of {row.power_limit_watts:.0f} W and holds {clock:.0%} of its clock"
+        )
+    memory = _share(row.memory_clock_hz, row.memory_clock_max_hz)
+    memory_up = memory is not None and memory >= THRESHOLDS["memory_clock_up"].value
+    words = f"the power limit of {row.power_limit_watts:.0f} W (default {row.default_watts:.0f} W) binds"
+    if row.reasoned_count:
+        words += f" in {share:.0%} of busy samples"
+    return _finding(
+        row,
+        words,
+        Severity.LOW if memory_up and (clock or 0) >= 0.8 else Severity.MEDIUM,
+        0.85 if row.reasoned_count else 0.65,
+    )
+
+
+def _finding(row: Power, words: str, severity: Severity, confidence: float) -> Finding:
+    clock = _share(row.sm_clock_hz, row.sm_clock_max_hz)
+    slow = f"; its SM clock is at {clock:.0%} of its most" if clock is not None else ""
+    hot = "; heat is named too, which comes first" if row.thermal_count else ""
+    evidence = [
+        Evidence(
+            "busy samples under the software power cap",
+            row.power_cap_count / row.busy_count,
+            "share",
+            Where(device_id=row.device_id),
+        )
+    ]
+    if row.power_watts is not None and row.power_limit_watts:
+        evidence.append(Evidence("power drawn", row.power_watts / row.power_limit_watts, "of the limit"))
+    if clock is not None:
+        evidence.append(Evidence("SM clock", clock, "of its most"))
+    return Finding(
+        summary=f"GPU {row.device_id}: {words}{slow}{hot}",
+        evidence=tuple(evidence),
+        severity=severity,
+        speedup_bound=1 / clock if clock and clock < 1 else None,
+        confidence=confidence,
+        label=f"GPU {row.device_id}",
+    )
+
+
+def _share(now: float | None, most: float | None) -> float | None:
+    return now / most if now is not None and most else None
+
+
+FIXES = (
+    Fix(
+        "system",
+        "nvidia-smi -i <device> -pl <default watts> (by the machine's owner; nvidia-smi -q -d POWER shows both)",
+        "the clock rises until the next limit",
+        source="https://docs.nvidia.com/deploy/nvidia-smi/index.html",
+    ),
+    Fix(
+        "system",
+        "power brake: check power supplies, cables and the rack controller (BMC); spread load over devices",
+        "the signal comes from outside the device and does not go away by itself",
+        source="https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html",
+    ),
+)
+
+RULE = Rule(
+    about=ABOUT,
+    thresholds=THRESHOLDS,
+    sql=SQL,
+    row=Power,
+    judge=judge,
+    fixes=FIXES,
+    verify="sample again under load: the power cap is the reason in less than half of the samples, and the SM clock is up.",
+    doc=__doc__,
+)
