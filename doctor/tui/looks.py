@@ -66,5 +66,6 @@ SEVERITY_BARS = {
 
 
 def colour(app: App[None], name: str) -> str:
-    """A theme's colour as a hexadecimal number, for renderables that know no theme."""
-    return Color.parse(app.theme_variables[name]).hex
+    """A theme's colour as a hexadecimal number, for renderables that know no theme; translucent ones on the ground."""
+    wanted = Color.parse(app.theme_variables[name])
+    return Color.parse(app.theme_variables["background"]).blend(wanted.with_alpha(1.0), wanted.a).hex

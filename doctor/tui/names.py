@@ -6,12 +6,21 @@ import re
 
 from doctor.reports.wording import clean
 
-_FUNCTOR = re.compile(r"(\w+)(?:_kernel_cuda|_cuda_kernel|_kernel)(?=[(<])")
+_WITHOUT_NAME = ("<unnamed>::", "(anonymous namespace)::")
+_WHAT_IT_COMPUTES = re.compile(
+    r"CUDAFunctor(?:OnSelf|OnOther)?_(\w+)|(\w+?)(?:_kernel_cuda|_cuda_kernel|_kernel_impl|_kernel|Functor)(?=[(<,>_])"
+)
+_SAYS_NOTHING = frozenset({"Binary", "Unary", "BUnary", "AUnary", "gpu", "gpu_kernel_impl", "Compare", "Opaque"})
 
 
 def short_name(name: str) -> str:
     """A kernel's function without namespaces and template arguments; what an elementwise kernel computes."""
     text = clean(name).removeprefix("void ")
+    for word in _WITHOUT_NAME:
+        text = text.replace(word, "")
     head = text.split("<", maxsplit=1)[0].split("(", maxsplit=1)[0].rsplit("::", maxsplit=1)[-1].strip()
-    inner = [word for word in _FUNCTOR.findall(text) if word not in head]
-    return f"{inner[0]} {head}" if inner and "elementwise" in head else head or text
+    if "elementwise" not in head:
+        return head or text
+    found = (first or second for first, second in _WHAT_IT_COMPUTES.findall(text.removeprefix(head)))
+    inner = next((word for word in found if word not in _SAYS_NOTHING and word not in head), "")
+    return f"{inner} {head}".strip()

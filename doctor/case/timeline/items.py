@@ -17,13 +17,14 @@ class Work(IntEnum):
     CALL = 6
     RANGE = 7
     STEP = 8
+    MEMSET = 9
 
 
 ITEM = f"""
 item AS (
     SELECT lane_id, device_op_id AS item_id, start_ns, end_ns, name_id,
         (CASE family WHEN 'collective' THEN {Work.COMMUNICATION:d} WHEN 'memcpy' THEN {Work.COPY:d}
-            WHEN 'memset' THEN {Work.COPY:d} WHEN 'graph' THEN {Work.GRAPH:d}
+            WHEN 'memset' THEN {Work.MEMSET:d} WHEN 'graph' THEN {Work.GRAPH:d}
             ELSE {Work.COMPUTE:d} END)::TINYINT AS work
     FROM device_op JOIN timeline.lane ON lane_kind = 'stream' AND lane.source_id = device_op.source_id
         AND lane.pid IS NOT DISTINCT FROM device_op.pid AND lane.device_id = device_op.device_id
@@ -31,7 +32,8 @@ item AS (
     UNION ALL
     SELECT lane_id, host_call_id, start_ns, end_ns, name_id,
         (CASE call_class WHEN 'launch' THEN {Work.LAUNCH:d} WHEN 'graph' THEN {Work.LAUNCH:d}
-            WHEN 'sync' THEN {Work.WAIT:d} WHEN 'copy' THEN {Work.COPY:d} ELSE {Work.CALL:d} END)::TINYINT
+            WHEN 'sync' THEN {Work.WAIT:d} WHEN 'copy' THEN {Work.COPY:d} WHEN 'memset' THEN {Work.MEMSET:d}
+            ELSE {Work.CALL:d} END)::TINYINT
     FROM host_call JOIN timeline.lane ON lane_kind = 'thread' AND lane.source_id = host_call.source_id
         AND lane.pid IS NOT DISTINCT FROM host_call.pid AND lane.tid IS NOT DISTINCT FROM host_call.tid
     UNION ALL

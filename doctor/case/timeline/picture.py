@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import duckdb
 
 from doctor.case.timeline.drawing import Drawing, draw
-from doctor.case.timeline.places import ItemFacts, facts_of, item_at
+from doctor.case.timeline.places import ItemFacts, facts_of, item_at, silence_at
 from doctor.case.timeline.tracks import track_cells
 from doctor.case.timeline.view import View
 
@@ -21,11 +21,14 @@ class Picture:
         drawing: cells and wide items of the shown lanes.
         tracks: the largest value in each cell, by track.
         selected: the longest item under the cursor, None where there is none.
+        silence_ns: where there is none, when the work before ended and the work after begins; None where that is not
+            in sight.
     """
 
     drawing: Drawing
     tracks: dict[int, tuple[float | None, ...]]
     selected: ItemFacts | None
+    silence_ns: tuple[int | None, int | None] = (None, None)
 
 
 def picture(
@@ -37,4 +40,6 @@ def picture(
     if lane is None:
         return Picture(drawing, tracks, None)
     item = item_at(connection, lane, cursor_ns, cursor_ns + max(round(view.cell_ns), 1))
-    return Picture(drawing, tracks, None if item is None else facts_of(connection, item))
+    if item is not None:
+        return Picture(drawing, tracks, facts_of(connection, item))
+    return Picture(drawing, tracks, None, silence_at(connection, lane, cursor_ns, view.length_ns))

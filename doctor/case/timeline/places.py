@@ -28,9 +28,21 @@ class ItemFacts:
     launch: LaunchOf | None
 
 
+_ON_DEVICE = frozenset({Work.COMPUTE, Work.COMMUNICATION, Work.COPY, Work.GRAPH, Work.MEMSET})
+
+
 def item_at(connection: duckdb.DuckDBPyConnection, lane_id: int, start_ns: int, end_ns: int) -> Item | None:
     """The longest item of a lane that lies in part between two times."""
     return _one(connection, _AT, {"lane": lane_id, "start": start_ns, "end": end_ns})
+
+
+def silence_at(
+    connection: duckdb.DuckDBPyConnection, lane_id: int, time_ns: int, reach_ns: int
+) -> tuple[int | None, int | None]:
+    """When the work before a time ended and the work after it begins, None where that is further than `reach_ns`."""
+    values = {"lane": lane_id, "time": time_ns, "reach": reach_ns}
+    [(end_ns, start_ns)] = connection.execute(_SILENCE, values).fetchall()
+    return end_ns, start_ns
 
 
 def item_after(connection: duckdb.DuckDBPyConnection, lane_id: int, time_ns: int) -> Item | None:
@@ -56,7 +68,7 @@ def longest_named(connection: duckdb.DuckDBPyConnection, name: str) -> Item | No
 
 def facts_of(connection: duckdb.DuckDBPyConnection, item: Item) -> ItemFacts:
     """What the case knows of an item beyond its time."""
-    if item.work in {Work.COMPUTE, Work.COMMUNICATION, Work.COPY, Work.GRAPH}:
+    if item.work in _ON_DEVICE:
         rows = connection.execute(_OP_FACTS, {"id": item.item_id, "start": item.start_ns}).fetchall()
         if rows:
             *facts, function, tid, called_ns = rows[0]
@@ -92,6 +104,12 @@ found AS (
 {_FOUND}
 """
 
+_SILENCE = f"""
+WITH {ITEM}
+SELECT max(end_ns) FILTER (start_ns <= $time), min(start_ns) FILTER (start_ns > $time)
+FROM item WHERE lane_id = $lane AND end_ns >= $time - $reach AND start_ns <= $time + $reach
+"""
+
 _AFTER = f"""
 WITH {ITEM},
 found AS (SELECT * FROM item WHERE lane_id = $lane AND start_ns > $time ORDER BY start_ns LIMIT 1)
@@ -117,7 +135,8 @@ found AS (
 _LONGEST_NAMED = f"""
 WITH {ITEM},
 found AS (
-    SELECT * FROM item WHERE name_id IN (SELECT text_id FROM text WHERE text = $name) AND work <= {Work.GRAPH:d}
+    SELECT * FROM item WHERE name_id IN (SELECT text_id FROM text WHERE text = $name)
+        AND lane_id IN (SELECT lane_id FROM timeline.lane WHERE lane_kind = 'stream')
     ORDER BY end_ns - start_ns DESC, start_ns LIMIT 1
 )
 {_FOUND}

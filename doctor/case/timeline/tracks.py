@@ -59,10 +59,16 @@ def _filled(line: list[float | None]) -> tuple[float | None, ...]:
 
 _SAMPLE = """
 CREATE TABLE timeline.track_sample AS
-WITH driver AS (
-    SELECT source_id, device_id, time_ns, sum(CASE operation WHEN 'allocate' THEN size_bytes ELSE -size_bytes END)
-        OVER (PARTITION BY source_id, pid, device_id ORDER BY time_ns, operation ROWS UNBOUNDED PRECEDING) AS value
-    FROM gpu_memory_event WHERE coalesce(memory_kind, 'device') = 'device'
+WITH change AS (
+    -- a recorder writes all that it finds held already at one time
+    SELECT source_id, device_id, time_ns,
+        sum(CASE operation WHEN 'allocate' THEN size_bytes ELSE -size_bytes END) AS size_bytes
+    FROM gpu_memory_event WHERE coalesce(memory_kind, 'device') = 'device' GROUP BY ALL
+),
+driver AS (
+    SELECT source_id, device_id, time_ns,
+        sum(size_bytes) OVER (PARTITION BY source_id, device_id ORDER BY time_ns ROWS UNBOUNDED PRECEDING) AS value
+    FROM change
 ),
 sample AS (
     SELECT source_id, device_id, time_ns, 'allocated' AS figure, 'bytes' AS unit, allocated_bytes::DOUBLE AS value

@@ -57,6 +57,7 @@ class DoctorScreen(Screen[None]):
     def on_mount(self) -> None:
         """Follow the application's state from now on."""
         self.watch(self.app, "snapshot", self._changed)
+        self.watch(self.app, "theme", self._theme_changed, init=False)
 
     def start(self, work: Callable[[], Coroutine[Any, Any, None]], group: str) -> Worker[None]:
         """Do something beside the screen; of one group only the last goes on."""
@@ -75,6 +76,12 @@ class DoctorScreen(Screen[None]):
     def is_waiting(self, snapshot: Snapshot) -> bool:
         """True where the body has nothing to show yet."""
         return self.NEEDS_CASE and (snapshot.case is None or snapshot.phase is Phase.FAILED)
+
+    def _theme_changed(self) -> None:
+        self.call_after_refresh(self.repaint)
+
+    def repaint(self) -> None:
+        """The theme is another one: paint again what does not take its colours from the style sheet."""
 
     def case_opened(self, case: CaseDesk) -> None:
         """Another case is open: ask it for what the screen shows."""

@@ -59,6 +59,11 @@ class DiagnosisScreen(DoctorScreen):
         self.query_one("#findings").display = bool(snapshot.diagnosis.findings)
         findings.focus()
 
+    def repaint(self) -> None:
+        """The verdict is painted in the theme's colours."""
+        if self._diagnosis is not None:
+            self.query_one(Verdict).show(self._diagnosis)
+
     def on_resize(self) -> None:
         """Side by side where there is room."""
         self.set_class(self.size.width >= 120, "-wide")

@@ -107,6 +107,10 @@ class KernelsScreen(DoctorScreen):
         self._fill()
         self.query_one(DataTable).focus()
 
+    def repaint(self) -> None:
+        """The bars are painted in the theme's colour."""
+        self._fill()
+
     def _fill(self) -> None:
         column = _COLUMNS[self._sorted_by]
         word = self.query_one(Input).value.strip().lower()

@@ -58,6 +58,10 @@ class TimelineScreen(DoctorScreen):
         self._is_open = False
         self.start(partial(self._open, case), "open")
 
+    def repaint(self) -> None:
+        """The lanes are painted in colours for this background."""
+        self.query_one(TimelineCanvas).paint()
+
     async def _open(self, case: CaseDesk) -> None:
         canvas = self.query_one(TimelineCanvas)
         try:

@@ -23,6 +23,9 @@ class FindingList(OptionList):
         text-wrap: nowrap; text-overflow: ellipsis;
     }
     FindingList:focus { border: none; }
+    FindingList > .option-list--option-highlighted, FindingList:focus > .option-list--option-highlighted {
+        background: $panel; color: $foreground; text-style: bold;
+    }
     """
 
     def show(self, diagnosis: Diagnosis) -> None:

@@ -160,8 +160,8 @@ def _rest(diagnosis: Diagnosis, finding: RankedFinding) -> Content:
         ("Looks guilty, is not", ruled_out),
         ("Verify", [wording.sentence(finding.verify)] if finding.verify else []),
         ("The manual page", [f"doctor explain {finding.rule}"]),
-        ("Not checked", unchecked),
         ("Recording", list(wording.recording_lines(diagnosis))),
+        ("Not checked", unchecked),
     )
     parts = [
         Content.assemble((f"\n{title}\n", "bold $primary"), "\n".join(lines)) for title, lines in sections if lines

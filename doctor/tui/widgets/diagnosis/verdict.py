@@ -2,56 +2,49 @@
 
 from __future__ import annotations
 
-from textual.content import Content
+from rich.table import Table
+from rich.text import Text
 from textual.widgets import Static
 
 from doctor.diagnosis.outcome import Diagnosis, RankedFinding
 from doctor.reports import wording
-from doctor.tui.looks import SEVERITY_COLOURS
+from doctor.tui.looks import SEVERITY_COLOURS, colour
 
-_LABEL = 9
-_LABEL_STYLE = "$foreground-muted"
+_LABEL = 8
 
 
 class Verdict(Static):
-    """Up to five lines about the principal finding, or that there is none."""
+    """A few lines about the principal finding, or that there is none."""
 
     DEFAULT_CSS = """
-    Verdict { height: auto; max-height: 8; padding: 0 1; background: $surface; }
+    Verdict { height: auto; max-height: 10; padding: 0 1; background: $surface; }
     """
 
     def show(self, diagnosis: Diagnosis) -> None:
         """Show what the diagnosis says first."""
-        lines = _guilty(diagnosis.findings[0]) if wording.is_guilty(diagnosis) else [_innocent(diagnosis)]
-        lines += [
-            _labelled("Caution", Content.styled(line, "$warning")) for line in wording.incomplete_lines(diagnosis)
-        ]
+        table = Table.grid(padding=(0, 1, 0, 0), expand=True)
+        table.add_column(min_width=_LABEL, no_wrap=True, style=colour(self.app, "foreground-muted"))
+        table.add_column(ratio=1, overflow="fold")
+        if wording.is_guilty(diagnosis):
+            self._add_guilty(table, diagnosis.findings[0])
+        else:
+            name = "success" if diagnosis.window is not None else "warning"
+            table.add_row("", Text(wording.verdict(diagnosis), style=f"bold {colour(self.app, name)}"))
+        for line in wording.incomplete_lines(diagnosis):
+            table.add_row("Caution", Text(line, style=colour(self.app, "warning")))
         measured = " · ".join(wording.vitals_parts(diagnosis))
         if measured:
-            lines.append(_labelled("Measured", Content(measured)))
-        self.update(Content("\n").join(lines))
+            table.add_row("Measured", measured)
+        self.update(table)
 
-
-def _guilty(finding: RankedFinding) -> list[Content]:
-    badge = f"bold $background on {SEVERITY_COLOURS[finding.severity]}"
-    head = Content.assemble(
-        (f" {finding.severity.label.upper()} ", badge), "  ", (wording.clean(finding.title), "bold")
-    )
-    lines = [head]
-    win = wording.gain_sentence(finding.gain)
-    if win:
-        lines.append(_labelled("To win", Content.styled(win, "bold $success")))
-    if finding.fixes:
-        fix = finding.fixes[0]
-        setting = Content.styled(wording.clean(fix.setting), "bold")
-        lines.append(_labelled("Change", Content.assemble(f"{wording.framework(fix.target)}: ", setting)))
-    return lines
-
-
-def _innocent(diagnosis: Diagnosis) -> Content:
-    style = "bold $success" if diagnosis.window is not None else "bold $warning"
-    return Content.styled(wording.verdict(diagnosis), style)
-
-
-def _labelled(label: str, text: Content) -> Content:
-    return Content.assemble((f"{label:<{_LABEL}}", _LABEL_STYLE), text)
+    def _add_guilty(self, table: Table, finding: RankedFinding) -> None:
+        ground = colour(self.app, SEVERITY_COLOURS[finding.severity].removeprefix("$"))
+        badge = Text(f" {finding.severity.label.upper()} ", style=f"bold {colour(self.app, 'background')} on {ground}")
+        table.add_row(badge, Text(wording.clean(finding.title), style="bold"))
+        win = wording.gain_sentence(finding.gain)
+        if win:
+            table.add_row("To win", Text(win, style=f"bold {colour(self.app, 'success')}"))
+        if finding.fixes:
+            fix = finding.fixes[0]
+            setting = Text.assemble(f"{wording.framework(fix.target)}: ", (wording.clean(fix.setting), "bold"))
+            table.add_row("Change", setting)

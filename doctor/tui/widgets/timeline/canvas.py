@@ -19,7 +19,7 @@ from textual.worker import Worker
 
 from doctor.case.timeline.drawing import Lane
 from doctor.case.timeline.picture import Picture, picture
-from doctor.case.timeline.places import ItemFacts, item_after, item_before
+from doctor.case.timeline.places import item_after, item_before
 from doctor.case.timeline.tracks import Track
 from doctor.case.timeline.view import View
 from doctor.errors import DoctorError
@@ -62,11 +62,12 @@ class TimelineCanvas(Widget, can_focus=True):
     class Looked(Message):
         """Another picture is painted: what is under the cursor, and how wide a cell is."""
 
-        def __init__(self, view: View, cursor_ns: int, lane: Lane | None, facts: ItemFacts | None) -> None:
-            self.view = view
+        def __init__(self, shown: Picture, cursor_ns: int, lane: Lane | None) -> None:
+            self.view = shown.drawing.view
+            self.facts = shown.selected
+            self.silence_ns = shown.silence_ns
             self.cursor_ns = cursor_ns
             self.lane = lane
-            self.facts = facts
             super().__init__()
 
     def __init__(self) -> None:
@@ -103,7 +104,7 @@ class TimelineCanvas(Widget, can_focus=True):
         self._marks = tuple(marks)
         if window is not None:
             self._origin_ns = window[0]
-        self._paint()
+        self.paint()
 
     def show(self, start_ns: int, end_ns: int, device_id: int | None, stream_id: int | None) -> None:
         """Bring a stretch of time into the middle, and a stream under the cursor where one is named."""
@@ -179,8 +180,8 @@ class TimelineCanvas(Widget, can_focus=True):
             self._answered = number
             if case is self._case:
                 self._picture = answer
-                self._paint()
-                self.post_message(self.Looked(answer.drawing.view, self._cursor_ns, lane, answer.selected))
+                self.paint()
+                self.post_message(self.Looked(answer, self._cursor_ns, lane))
 
     @property
     def _chosen_lane(self) -> Lane | None:
@@ -196,7 +197,8 @@ class TimelineCanvas(Widget, can_focus=True):
 
     # Painting ---------------------------------------------------------------------------------------------------
 
-    def _paint(self) -> None:
+    def paint(self) -> None:
+        """Paint the last picture, in the colours of the theme."""
         if self._picture is None:
             return
         drawing, width = self._picture.drawing, self.label_width
@@ -229,10 +231,14 @@ class TimelineCanvas(Widget, can_focus=True):
         if is_chosen:
             for line in painted:
                 line.mark_cell(view.cell_of(self._cursor_ns))
-        label_style = base + Style(bold=is_chosen, reverse=is_chosen)
         names += [""] * row.height
         return [
-            painting.strip_of(f"{'▸' if is_chosen and not place else ' '}{names[place]}", width, line, label_style)
+            painting.strip_of(
+                f"{'▸' if is_chosen and not place else ' '}{names[place]}",
+                width,
+                line,
+                base + Style(bold=is_chosen, reverse=is_chosen and not place),
+            )
             for place, line in enumerate(painted)
         ]
 

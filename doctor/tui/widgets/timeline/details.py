@@ -20,15 +20,13 @@ class Details(Static):
     """Three lines about the selected item: name and length, when and what, who launched it."""
 
     DEFAULT_CSS = """
-    Details { height: 4; padding: 0 1; background: $surface; }
+    Details { height: 4; padding: 0 1; background: $surface; text-wrap: nowrap; text-overflow: ellipsis; }
     """
 
     def show(self, looked: TimelineCanvas.Looked, origin_ns: int) -> None:
         """Describe what a picture has under the cursor."""
         if looked.facts is None:
-            at = moment(looked.cursor_ns - origin_ns, looked.view.cell_ns)
-            where = "" if looked.lane is None else f" in {lane_name(looked.lane).strip()}"
-            self.update(Content.assemble(("Nothing runs here", "bold"), f"{where}, {at} into the window"))
+            self.update(_silence(looked, origin_ns))
             return
         self.update(_about(looked.facts, origin_ns))
 
@@ -48,6 +46,23 @@ class Legend(Static):
             look = LOOKS[work]
             parts.append(Content.assemble((look.levels[-1], look.colour(is_dark=is_dark)), f" {look.word}"))
         self.update(Content(" ").join(parts))
+
+
+def _silence(looked: TimelineCanvas.Looked, origin_ns: int) -> Content:
+    """How long the lane is silent around the cursor."""
+    at = moment(looked.cursor_ns - origin_ns, looked.view.cell_ns)
+    where = "" if looked.lane is None else f" on {lane_name(looked.lane).strip()}"
+    before, after = looked.silence_ns
+    if before is None or after is None:
+        return Content.assemble(("Nothing runs here", "bold"), f"{where}, {at} into the window")
+    length = after - before
+    start = moment(before - origin_ns, max(length / 100, 1))
+    return Content.assemble(
+        (format_ns(length), "bold $warning"),
+        "  ",
+        ("Nothing runs here", "bold"),
+        f"{where}\nfrom {start} into the window",
+    )
 
 
 def _about(facts: ItemFacts, origin_ns: int) -> Content:

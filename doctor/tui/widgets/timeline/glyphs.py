@@ -39,6 +39,7 @@ LOOKS = {
     Work.WAIT: Look("wait", _DOTS, "#F0713A", "#A83A00"),
     Work.CALL: Look("other call", _SHADES, "#8A97A3", "#66727D"),
     Work.RANGE: Look("range", _BLOCKS, "#7FB8A4", "#2A6B55"),
+    Work.MEMSET: Look("memory set", _SHADES, "#C9B458", "#6E5A00"),
     Work.STEP: Look("step", _BLOCKS, "#D9C64E", "#6E6300"),
 }
 

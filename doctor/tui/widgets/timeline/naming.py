@@ -15,7 +15,7 @@ def item_name(item: Item) -> str:
         return f"step {item.item_id}"
     if item.name:
         return short_name(item.name)
-    return {Work.COPY: "copy", Work.GRAPH: "CUDA graph"}.get(item.work, "unnamed")
+    return {Work.COPY: "copy", Work.MEMSET: "memset", Work.GRAPH: "CUDA graph"}.get(item.work, "unnamed")
 
 
 def lane_name(lane: Lane) -> str:

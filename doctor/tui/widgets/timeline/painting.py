@@ -114,7 +114,7 @@ def axis(view: View, origin_ns: int, style: Style) -> Line:
     """Times since the origin at round distances."""
     row = Line(view.cells, style)
     step = tick_step(view.cell_ns, _TICK_CELLS)
-    tick = (view.start_ns - origin_ns) // step * step
+    tick = -((origin_ns - view.start_ns) // step) * step  # the first that is not before the view
     while tick + origin_ns < view.end_ns:
         row.put(view.cell_of(tick + origin_ns), f"│{moment(tick, step)}", style)
         tick += step
@@ -124,7 +124,7 @@ def axis(view: View, origin_ns: int, style: Style) -> Line:
 def marks_row(marks: Sequence[Mark], view: View, style: Style) -> Line:
     """The places of the findings; a long one as a bracket, a short one as an arrow head."""
     row = Line(view.cells, style)
-    for mark in marks:
+    for mark in reversed(marks):  # the principal finding is painted last, over the others
         first, last = view.cell_of(mark.start_ns), view.cell_of(max(mark.end_ns - 1, mark.start_ns))
         if last < 0 or first >= view.cells:
             continue

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from doctor.case.timeline.drawing import Lane
 from doctor.case.timeline.tracks import Track
 
-_HIGHEST = 4
+_HIGHEST = 9
 _FLAT = frozenset({"step", "range"})
 
 
