@@ -7,6 +7,8 @@ counts.
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import importlib
 import json
 import math
@@ -63,6 +65,7 @@ CASES: dict[str, dict[str, int]] = {
     "synctrap": {},  # a wait after every layer and one for every sequence
     "synctok": {"batch": 64},  # a graph, then a wait for every sequence
     "malloctrap": {},  # the allocator's cache is emptied before each step
+    "mallocs": {},  # a workspace from cudaMalloc in every layer; fixed: none
     "microbatch": {"steps": 4},  # one sequence after another
     "moe": {"steps": 3},  # a Python loop over experts; fixed: all experts in one product
     "attention": {"batch": 2, "context": 8192, "steps": 2, "max_length": 8704},  # scores in memory
@@ -168,6 +171,8 @@ class Decoder:
                 x = x + self._mlp(layer, rms_norm(x, layer["mlp_norm"]))
                 if self.case.does("synctrap"):
                     torch.cuda.synchronize()
+                if self.case.does("mallocs"):
+                    _take_and_give_back(64 << 20)
         return (rms_norm(x[:, -1], self.norm) @ self.head.T).argmax(-1, keepdim=True)
 
     def _attention_block(self, place: int, x: Any, positions_T: Any, cache: Cache, mask: Any) -> Any:
@@ -300,6 +305,21 @@ class Run:
                 _compute_for(0.030)
         if self.case.does("malloctrap"):
             torch.cuda.empty_cache()
+
+
+def _take_and_give_back(size_bytes: int) -> None:
+    """What a library does that makes its workspace anew in each call."""
+    runtime, address = _cuda_runtime(), ctypes.c_void_p()
+    runtime.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(size_bytes))
+    runtime.cudaFree(address)
+
+
+@functools.cache
+def _cuda_runtime() -> Any:
+    """The runtime library that torch has loaded already."""
+    with open("/proc/self/maps", encoding="utf-8") as maps:  # noqa: PTH123 - not a file of ours
+        [path, *_] = {line.split()[-1] for line in maps if "libcudart.so" in line}
+    return ctypes.CDLL(path)
 
 
 def _compute_for(seconds: float) -> None:

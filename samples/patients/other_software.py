@@ -1,0 +1,186 @@
+"""Programs of other people: transformers' `generate` and `generate_batch`, compiled models, an encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import transformers
+
+from samples.patients.engine_runs import LAUNCH_GROUP, checkpoint
+from samples.patients.patient import Build, Job, Patient, Recorder, Workshop
+
+
+class CallableJob:
+    """A function that does the work, and a shorter one for recordings."""
+
+    def __init__(self, work: Callable[[], object], recorded: Callable[[], object] | None = None) -> None:
+        self._work, self._recorded = work, recorded or work
+        for _ in range(2):
+            self.run()
+
+    def run(self) -> None:
+        """Work, and wait."""
+        self._work()
+        torch.cuda.synchronize() if torch.cuda.is_available() else None
+
+    def record(self, recorder: Recorder) -> None:
+        """Record all of it."""
+        self._recorded()
+        with recorder.around():
+            self._recorded()
+            torch.cuda.synchronize() if torch.cuda.is_available() else None
+
+    def facts(self) -> dict[str, object]:
+        """Nothing is counted."""
+        return {}
+
+
+def _causal(workshop: Workshop, **options: Any) -> Any:
+    model: Any = transformers.AutoModelForCausalLM.from_pretrained(
+        checkpoint(workshop, "dense"), dtype=torch.bfloat16, **options
+    )
+    return model.to(workshop.device).eval()
+
+
+def _ids(workshop: Workshop, batch: int, length: int) -> Any:
+    torch.manual_seed(0)
+    return torch.randint(3, 400, (batch, length), device=workshop.device)
+
+
+def _generate(model: Any, ids: Any, tokens: int, **options: Any) -> object:
+    return model.generate(
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, do_sample=False, eos_token_id=None,
+        pad_token_id=0, **options,
+    )  # fmt: skip
+
+
+def transformers_generate(batch: int, **options: Any) -> Build:
+    """`generate` with its default, growing cache."""
+
+    def build(workshop: Workshop) -> Job:
+        model, ids = _causal(workshop), _ids(workshop, batch, 128)
+        return CallableJob(lambda: _generate(model, ids, 32, **options), lambda: _generate(model, ids, 8, **options))
+
+    return build
+
+
+def transformers_generate_batch() -> Build:
+    """Continuous batching of transformers."""
+
+    def build(workshop: Workshop) -> Job:
+        model = _causal(workshop, attn_implementation="sdpa")
+        prompts = _ids(workshop, 16, 64).tolist()
+
+        def work(tokens: int) -> object:
+            config = transformers.GenerationConfig(
+                max_new_tokens=tokens, do_sample=False, eos_token_id=-1, pad_token_id=0
+            )
+            return model.generate_batch(prompts, generation_config=config, progress_bar=False)
+
+        return CallableJob(lambda: work(24), lambda: work(8))
+
+    return build
+
+
+def _encoder(workshop: Workshop) -> Any:
+    sizes: dict[str, Any] = {
+        "num_hidden_layers": 2,
+        "hidden_size": 128,
+        "num_attention_heads": 2,
+        "intermediate_size": 256,
+    }
+    config = transformers.BertConfig(**(sizes if workshop.is_small else {}))
+    return transformers.BertModel(config).to(workshop.device, torch.bfloat16).eval()
+
+
+def encoder(batch: int, requests: int) -> Build:
+    """An encoder of BERT's size over `requests` texts of 128 tokens, `batch` at a time."""
+
+    def build(workshop: Workshop) -> Job:
+        model, ids = _encoder(workshop), _ids(workshop, batch, 128)
+
+        def work(rounds: int) -> None:
+            for _ in range(rounds):
+                model(ids)
+
+        return CallableJob(lambda: work(requests // batch), lambda: work(min(12, requests // batch)))
+
+    return build
+
+
+def compiled(changes_shape: bool) -> Build:
+    """A compiled encoder; where shapes change it is compiled anew for each, which `dynamic=True` would avoid."""
+
+    def build(workshop: Workshop) -> Job:
+        torch.compiler.reset()
+        model = torch.compile(_encoder(workshop), dynamic=not changes_shape)
+        lengths = iter(range(32, 512, 4))
+
+        def work() -> None:
+            for _ in range(4):
+                model(_ids(workshop, 8, next(lengths)))
+
+        return CallableJob(work)
+
+    return build
+
+
+def compiled_encoder() -> Build:
+    """A compiled encoder on a large batch of one shape."""
+
+    def build(workshop: Workshop) -> Job:
+        torch.compiler.reset()
+        model, ids = torch.compile(_encoder(workshop)), _ids(workshop, 256, 256)
+
+        def work() -> None:
+            for _ in range(6):
+                model(ids)
+
+        return CallableJob(work)
+
+    return build
+
+
+PATIENTS = (
+    Patient(
+        "transformers-generate",
+        "`generate` of transformers, 8 sequences, its default cache",
+        sick=transformers_generate(8),
+        cured=None,
+        first="host-dispatch-bound",
+        allowed=(*LAUNCH_GROUP, "lazy-module-load", "sync-in-step", "kv-unpaged-contiguous", "step-gap-scheduler"),
+    ),
+    Patient(
+        "transformers-generate-batch",
+        "`generate_batch` of transformers, 16 requests",
+        sick=transformers_generate_batch(),
+        cured=None,
+        first="host-dispatch-bound",
+        allowed=(*LAUNCH_GROUP, "lazy-module-load", "sync-in-step", "step-gap-scheduler", "kv-unpaged-contiguous"),
+    ),
+    Patient(
+        "encoder-one-text-at-a-time",
+        "an encoder over single texts; the cure takes 64 at once",
+        sick=encoder(1, 192),
+        cured=encoder(64, 192),
+        first="host-dispatch-bound",
+        allowed=LAUNCH_GROUP,
+    ),
+    Patient(
+        "compiled-for-every-shape",
+        "a compiled encoder that meets a new shape in every call",
+        sick=compiled(changes_shape=True),
+        cured=compiled(changes_shape=False),
+        first="recompile-storm",
+        allowed=(*LAUNCH_GROUP, "host-dispatch-bound", "lazy-module-load", "step-gap-scheduler"),
+    ),
+    Patient(
+        "healthy-compiled-encoder",
+        "a compiled encoder on batches of 256 texts",
+        sick=compiled_encoder(),
+        cured=None,
+        first=None,
+    ),
+)
