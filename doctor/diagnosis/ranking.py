@@ -58,8 +58,9 @@ class Ranked:
 def rank(suspects: Iterable[Suspect], replay: Replay | None) -> Ranked:
     """Order the suspects; a group's followers stand behind its principal, and fall with it."""
     everybody = list(suspects)
-    followers = [suspect for suspect in everybody if suspect.rule.about.group_rank > 0]
-    principals = [suspect for suspect in everybody if suspect.rule.about.group_rank == 0]
+    led = {suspect.rule.about.group for suspect in everybody if suspect.rule.about.group_rank == 0}
+    followers = [one for one in everybody if one.rule.about.group_rank > 0 and not _stands_alone(one, led)]
+    principals = [one for one in everybody if one.rule.about.group_rank == 0 or _stands_alone(one, led)]
     guilty = [suspect for suspect in principals if _is_worth_naming(suspect)]
     acquitted = [suspect for suspect in principals if not _is_worth_naming(suspect)]
     dispatch_share = max((one.share for one in guilty if one.rule.about.stage is Stage.GENERAL), default=0.0)
@@ -76,6 +77,11 @@ def rank(suspects: Iterable[Suspect], replay: Replay | None) -> Ranked:
     groups = {suspect.rule.about.group for suspect in guilty}
     lone = [follower for follower in followers if follower.rule.about.group not in groups]
     return Ranked(tuple(findings), tuple(_acquittal(one, replay) for one in (*acquitted, *lone)))
+
+
+def _stands_alone(suspect: Suspect, led: set[str]) -> bool:
+    """True for a follower that a log or a setting shows: where nothing leads its group it speaks for itself."""
+    return suspect.rule.about.group not in led and suspect.win is None and suspect.finding.severity is not None
 
 
 def _is_worth_naming(suspect: Suspect) -> bool:

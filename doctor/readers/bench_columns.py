@@ -98,6 +98,8 @@ _EXACT: dict[str, tuple[str, float, int]] = {
     "clientcpu": ("client_cpu_share", 1, 0),
     "clientcpushare": ("client_cpu_share", 1, 0),
     "clientcpupercent": ("client_cpu_share", 0.01, 0),
+    "requestgoodput": ("goodput_hz", 1, 0),
+    "goodput": ("goodput_hz", 1, 1),
     "slomissed": ("late_share", 1, 0),
     "lateshare": ("late_share", 1, 0),
 }

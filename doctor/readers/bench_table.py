@@ -160,6 +160,9 @@ def _completed(row: dict[str, Any]) -> dict[str, Any]:
         amount = row.pop(total, None)
         if amount is not None and done and each not in row:
             row[each] = amount / done
+    goodput = row.pop("goodput_hz", None)
+    if goodput is not None and row.get("request_hz") and "late_share" not in row:
+        row["late_share"] = max(0.0, 1 - goodput / row["request_hz"])
     return row
 
 

@@ -54,6 +54,7 @@ _FORMATS = (
     _Format("nvml_samples", "NvmlSamplesReader", needs_random_access=False),
     _Format("nvidia_smi_xml", "NvidiaSmiXmlReader", needs_random_access=False),
     _Format("bench_table", "BenchTableReader", needs_random_access=False),
+    _Format("prompt_set", "PromptSetReader", needs_random_access=False),
     _Format("engine_config", "EngineConfigReader", needs_random_access=False),
     _Format("text.document", "TextDocumentReader", needs_random_access=False),  # last: any text may hold something
 )

@@ -6,7 +6,8 @@ and runs eagerly. Triton kernels with a tuning key behave alike.
 
 How it is detected: at least three compilations inside steps, from the third step on, in at least two steps. A
 compilation is a frame that Dynamo, Inductor or Triton names in the trace; in recordings without such names, a pause of
-10 ms or more in which a freshly compiled image is loaded. The win is the run replayed without them.
+10 ms or more in which a freshly compiled image is loaded. The win is the run replayed without them. In a log: the line that
+says that Dynamo has reached its recompile limit, or three recompilations after the server was ready.
 
 When it is not this: compiling in the first two steps is warm-up. Libraries that load or plan at the first use of a shape
 are `lazy-module-load`; graphs captured again are `graph-recapture`.
@@ -23,6 +24,8 @@ from doctor.rule import (
     Finding,
     Fix,
     Rule,
+    Severity,
+    Sign,
     Stage,
     Target,
     Threshold,
@@ -123,6 +126,44 @@ def judge(row: Compilations) -> Verdict:
     )
 
 
+LOG_SQL = """
+WITH ready AS (SELECT min(line_id) AS ready_line FROM engine_event WHERE event = 'serving')
+SELECT count(*) FILTER (event = 'recompile_limit') AS limit_count, max(amount_count) FILTER (event = 'recompile_limit') AS most,
+    count(*) FILTER (event = 'recompiled' AND line_id > coalesce(ready_line, -1)) AS event_count, bool_or(ready_line IS NOT NULL) AS is_ready_known
+FROM engine_event, ready
+"""
+
+
+class LimitLines(NamedTuple):
+    """Lines of Dynamo."""
+
+    limit_count: int
+    most: float | None
+    event_count: int
+    is_ready_known: bool | None
+
+
+def judge_log(row: LimitLines) -> Verdict:
+    """The limit, or recompilations behind the warm-up."""
+    if not row.limit_count and row.event_count < THRESHOLDS["min_events"].value:
+        return None
+    if row.limit_count:
+        shapes = f" after {row.most:.0f} compilations of one function" if row.most else ""
+        return Finding(
+            summary=f"Dynamo reached its recompile limit{shapes} and runs it eagerly from then on",
+            evidence=(Evidence("lines about the limit", float(row.limit_count), "lines"),),
+            severity=Severity.HIGH,
+            confidence=0.9,
+        )
+    return Finding(
+        summary=f"{row.event_count} recompilations in the log"
+        + (" after the server was ready" if row.is_ready_known else ""),
+        evidence=(Evidence("recompilations", float(row.event_count), "lines"),),
+        severity=Severity.HIGH if row.is_ready_known else Severity.MEDIUM,
+        confidence=0.8 if row.is_ready_known else 0.5,
+    )
+
+
 FIXES = (
     Fix(
         "pytorch",
@@ -167,4 +208,5 @@ RULE = Rule(
     fixes=FIXES,
     verify="record again: no compilation after the second step; TORCH_LOGS=recompiles prints nothing while serving.",
     doc=__doc__,
+    also=(Sign(("engine_event",), ("engine-log",), LOG_SQL, LimitLines, judge_log),),
 )

@@ -5,7 +5,9 @@ and answers clients. Where that is done on the thread that launches work, the de
 
 How it is detected: a silence of a launching thread (no API call at all) that is twenty times its usual silence before
 a launch and at least 500 us, in at least three steps. An annotation range that covers it gives its name. The win is
-the run replayed with silences of the usual length, so a pause behind a full queue costs nothing.
+the run replayed with silences of the usual length, so a pause behind a full queue costs nothing. In a log that tells host and
+device time of each step, the host takes at least 15 % more; or requests run, a process fills its core, and the device is
+busy for less than 70 %; or a table has the same load faster without the server between.
 
 When it is not this: silences around module loading are `lazy-module-load`; a thread that waits in a call is
 `sync-in-step`; many short silences are `host-dispatch-bound`. A process that has no requests is idle, not slow.
@@ -23,6 +25,7 @@ from doctor.rule import (
     Fix,
     Rule,
     Severity,
+    Sign,
     Stage,
     Target,
     Threshold,
@@ -39,6 +42,11 @@ ABOUT = About(
 )
 
 THRESHOLDS = {
+    "min_gap": Threshold(0.15, "share of the step", source="vllm-project/vllm#580: half of the device's time"),
+    "min_logged": Threshold(20, "steps", source="rule of thumb: fewer are a moment, not a state"),
+    "min_cpu": Threshold(0.9, "of one core", source="vllm-project/vllm#580: one Python process at 100 %"),
+    "max_busy": Threshold(0.7, "share of the time", source="vllm-project/vllm#580: 50 % served, 90 to 100 % offline"),
+    "min_ratio": Threshold(1.2, "x", source="rule of thumb: a server costs less than that"),
     "min_pauses": Threshold(
         3, "steps with a pause", source="a cause seen once or twice is not what the run is made of"
     ),
@@ -109,6 +117,85 @@ def judge(row: Pauses) -> Verdict:
     )
 
 
+LOG_SQL = """
+WITH step AS (
+    SELECT count(*) AS step_count, sum(step_ns)::DOUBLE AS host_ns, sum(least(device_step_ns, step_ns))::DOUBLE AS device_ns
+    FROM engine_load WHERE step_ns > 0 AND device_step_ns > 0 AND coalesce(new_token_count, 0) = 0
+),
+device AS (SELECT avg(busy_share) AS busy_share FROM gpu_sample WHERE busy_share IS NOT NULL),
+thread AS (
+    SELECT max(cpu_share) AS cpu_share FROM host_process
+    WHERE regexp_matches(lower(coalesce(name, '')), 'python|vllm|sglang|trtllm|text-generation|lmdeploy|enginecore')
+),
+load AS (SELECT max(running_median_count) AS running FROM engine_queue),
+compared AS (
+    SELECT max(fast_hz / slow_hz) AS ratio, arg_max(slow_busy_share, fast_hz / slow_hz) AS slow_busy FROM bench_comparison
+    WHERE slow_hz IS NOT NULL AND regexp_matches(slow_told, 'server|http|api|online|stream')
+        AND regexp_matches(fast_told, 'offline|library|no.?stream|in.?process')
+)
+SELECT step_count, host_ns, device_ns, busy_share, cpu_share, running, ratio, slow_busy
+FROM step, device, thread, load, compared
+"""
+
+
+class HostAndDevice(NamedTuple):
+    """What logs, samples and tables say of the host between steps."""
+
+    step_count: int
+    host_ns: float | None
+    device_ns: float | None
+    busy_share: float | None
+    cpu_share: float | None
+    running: float | None
+    ratio: float | None
+    slow_busy: float | None
+
+
+def judge_log(row: HostAndDevice) -> Verdict:
+    """The host takes longer than the device, one way or another."""
+    gap = 1 - row.device_ns / row.host_ns if row.host_ns and row.device_ns else None
+    if gap is not None and row.step_count >= THRESHOLDS["min_logged"].value and gap >= THRESHOLDS["min_gap"].value:
+        return Finding(
+            summary=f"the device works {1 - gap:.0%} of a decode step, the host needs the rest, over {row.step_count} logged steps",
+            evidence=(Evidence("device idle between steps", gap, "share of the step"),),
+            severity=Severity.of_share(gap),
+            confidence=0.75,
+            speedup_bound=1 / max(1 - gap, 0.05),
+        )
+    return _beside_a_full_core(row) or _without_the_server(row)
+
+
+def _beside_a_full_core(row: HostAndDevice) -> Finding | None:
+    is_full = row.cpu_share is not None and row.cpu_share >= THRESHOLDS["min_cpu"].value
+    is_idle = row.busy_share is not None and row.busy_share <= THRESHOLDS["max_busy"].value
+    if not is_full or not is_idle or not row.running:
+        return None
+    return Finding(
+        summary=f"{row.running:.0f} requests run, a process of the engine fills its core ({row.cpu_share:.0%}), and the device is busy for"
+        f" {row.busy_share:.0%} of the time",
+        evidence=(
+            Evidence("CPU of the engine's process", row.cpu_share or 0.0, "cores"),
+            Evidence("device busy", row.busy_share or 0.0, "share of the time"),
+        ),
+        severity=Severity.HIGH,
+        confidence=0.65,
+        speedup_bound=1 / max(row.busy_share or 1.0, 0.1),
+    )
+
+
+def _without_the_server(row: HostAndDevice) -> Finding | None:
+    if row.ratio is None or row.ratio < THRESHOLDS["min_ratio"].value or (row.slow_busy or 0) > 0.75:
+        return None
+    return Finding(
+        summary=f"the same load is {row.ratio:.1f} times as fast without the server between"
+        + (f"; with it the device is busy for {row.slow_busy:.0%}" if row.slow_busy is not None else ""),
+        evidence=(Evidence("without the server against with it", row.ratio, "x"),),
+        severity=Severity.HIGH,
+        confidence=0.75 if row.slow_busy is not None else 0.55,
+        speedup_bound=row.ratio,
+    )
+
+
 FIXES = (
     Fix(
         "pytorch",
@@ -163,4 +250,5 @@ RULE = Rule(
     fixes=FIXES,
     verify="record again: the gap from the last kernel of a step to the first of the next is under 5 % of the step.",
     doc=__doc__,
+    also=(Sign(("engine_witness",), ("engine-log", "nvml", "bench-table"), LOG_SQL, HostAndDevice, judge_log),),
 )

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from doctor.rule import (
     About,
     Act,
+    Cleared,
     Cure,
     CureStep,
     Evidence,
@@ -25,6 +26,7 @@ from doctor.rule import (
     Fix,
     Rule,
     Severity,
+    Sign,
     Stage,
     Target,
     Threshold,
@@ -150,6 +152,51 @@ def judge(row: Widened) -> Verdict:
     )
 
 
+LOG_SQL = """
+SELECT (SELECT count(*) FROM engine_event WHERE event = 'fp8_weight_only') AS line_count,
+    (SELECT count(*) FROM engine_event WHERE event = 'fp8_weight_only_chosen') AS chosen_count,
+    (SELECT max(told) FROM engine_choice WHERE setting = 'fp8_marlin_forced' AND told NOT IN ('0', 'false')) AS forced,
+    (SELECT max(running_median_count) FROM engine_queue) AS running_median,
+    (SELECT sum(prompt_token_hz) / nullif(sum(output_token_hz), 0) FROM engine_load WHERE is_steady) AS prompt_ratio
+"""
+
+
+class SaidWeightOnly(NamedTuple):
+    """The engine's own words, and what it is used for."""
+
+    line_count: int
+    chosen_count: int
+    forced: str | None
+    running_median: float | None
+    prompt_ratio: float | None
+
+
+def judge_log(row: SaidWeightOnly) -> Verdict:
+    """The engine says that it widens FP8."""
+    if not row.line_count:
+        return (
+            Cleared("the engine widens FP8 by choice on a device that has FP8 units: faster at small batches")
+            if row.chosen_count
+            else None
+        )
+    is_prompt = (row.prompt_ratio or 0) >= 10 or (row.running_median or 0) > 64
+    return Finding(
+        summary="the engine says that it has no FP8 arithmetic here: FP8 weights are widened before each product (Marlin)"
+        + (f", forced by {row.forced}" if row.forced else ""),
+        evidence=(
+            Evidence("lines about weight-only FP8", float(row.line_count), "lines"),
+            *((Evidence("prompt tokens against generated", row.prompt_ratio, "x"),) if row.prompt_ratio else ()),
+            *(
+                (Evidence("requests running", row.running_median, "requests at the median"),)
+                if row.running_median
+                else ()
+            ),
+        ),
+        severity=Severity.MEDIUM if is_prompt else Severity.LOW,
+        confidence=0.85,
+    )
+
+
 FIXES = (
     Fix(
         "vllm",
@@ -193,4 +240,5 @@ RULE = Rule(
     fixes=FIXES,
     verify="record again: products say e4m3 without marlin, or int8; no kernel widens FP8.",
     doc=__doc__,
+    also=(Sign(("engine_evidence",), ("engine-log",), LOG_SQL, SaidWeightOnly, judge_log),),
 )

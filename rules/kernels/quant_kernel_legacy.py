@@ -7,7 +7,8 @@ dropping the flag that forced such a kernel.
 
 How it is detected: kernels of AWQ, GPTQ, ExLlama and bitsandbytes, by name, take at least 20 % of the time of matrix
 products and unpacking together. The win is the run replayed with products at a third of their time and unpacking gone,
-which Marlin does in registers.
+which Marlin does in registers. In a log or a configuration: the method is forced to awq or gptq, is bitsandbytes, or the engine
+says that it is not fully optimized.
 
 When it is not this: Marlin and Machete kernels are the fast ones. Before compute capability 8.0 there is nothing faster, and
 the finding says so in place of a win. FP8 weights on older devices are `fp8-no-hardware`.
@@ -25,6 +26,8 @@ from doctor.rule import (
     Finding,
     Fix,
     Rule,
+    Severity,
+    Sign,
     Stage,
     Target,
     Threshold,
@@ -150,6 +153,63 @@ def judge(row: LegacyKernels) -> Verdict:
     )
 
 
+LOG_SQL = """
+SELECT (SELECT max(detail) FROM engine_event WHERE event = 'quantisation_forced') AS forced,
+    (SELECT max(detail) FROM engine_event WHERE event = 'quantisation_slow') AS slow,
+    (SELECT max(detail) FROM engine_event WHERE event = 'quantisation_fast') AS fast,
+    (SELECT max(told) FROM engine_choice WHERE setting = 'quantisation' AND regexp_matches(told, '^(awq|gptq|bitsandbytes.*|bnb.*)$')) AS told,
+    (SELECT bool_or(told = 'true') FROM engine_choice WHERE setting IN ('bnb_8bit', 'bnb_4bit')) OR (SELECT count(*) > 0 FROM engine_event WHERE event = 'bnb_8bit')
+        OR coalesce((SELECT bool_or(quantisation = 'bitsandbytes') FROM model_shape), false) AS is_bitsandbytes,
+    (SELECT count(*) FROM engine_event WHERE event = 'conversion_impossible') AS impossible_count,
+    (SELECT max(name) FROM gpu_sample WHERE regexp_matches(name, 'T4|V100|P100|P40|GTX 1|RTX 20|TITAN V')) AS old_device,
+    (SELECT max(fast_hz / slow_hz) FROM bench_comparison WHERE regexp_matches(word, 'quant|kernel|config|variant|label|mode|backend|precision|dtype') AND slow_hz IS NOT NULL
+        AND regexp_matches(slow_told, '^(--quantization )?(awq|gptq)$|bitsandbytes|bnb|int8') AND NOT regexp_matches(fast_told, '^(awq|gptq)$')) AS ratio
+"""
+
+
+class SaidSlow(NamedTuple):
+    """What settings, log lines and a comparison say of the method."""
+
+    forced: str | None
+    slow: str | None
+    fast: str | None
+    told: str | None
+    is_bitsandbytes: bool | None
+    impossible_count: int
+    old_device: str | None
+    ratio: float | None
+
+
+def judge_log(row: SaidSlow) -> Verdict:
+    """A slow method by name."""
+    method = (
+        row.forced or row.slow or ("bitsandbytes" if row.is_bitsandbytes else None) or (None if row.fast else row.told)
+    )
+    if method is None:
+        return None
+    if row.old_device:
+        return Cleared(f"the method {method} has slow kernels, but {row.old_device} is too old for faster ones")
+    why = (
+        "forced by a setting although the faster kernels fit"
+        if row.forced
+        else "which the engine itself calls not fully optimized"
+        if row.slow
+        else "whose kernels are made for memory, not for speed"
+    )
+    measured = f"; without it the same load is {row.ratio:.1f} times as fast" if row.ratio and row.ratio > 1.1 else ""
+    return Finding(
+        summary=f"quantised weights run by {method}, {why}{measured}",
+        evidence=(
+            Evidence("method", method, ""),
+            *((Evidence("other method against it", row.ratio, "x"),) if row.ratio else ()),
+        ),
+        severity=Severity.HIGH,
+        confidence=0.4 if row.impossible_count else 0.9 if row.forced or (row.ratio or 0) > 1.5 else 0.7,
+        speedup_bound=row.ratio if row.ratio and row.ratio > 1 else 5.0,
+        speedup_expected=row.ratio if row.ratio and row.ratio > 1 else None,
+    )
+
+
 FIXES = (
     Fix(
         "vllm",
@@ -192,4 +252,5 @@ RULE = Rule(
     fixes=FIXES,
     verify="record again: kernel names say marlin or machete; tokens a second rise.",
     doc=__doc__,
+    also=(Sign(("engine_evidence",), ("engine-log", "engine-config"), LOG_SQL, SaidSlow, judge_log),),
 )

@@ -4,7 +4,7 @@ What happens: where a model has to stay in fp32, PyTorch still multiplies on the
 to round inputs to TF32. The matrix units are then idle.
 
 How it is detected: fp32 products of at least a tenth of the matrix-product time on a device with TF32 (compute capability
-8.0 and later), and no TF32 kernel beside them. It shares the gain of `wrong-dtype-fp32`: a model in 16 bits needs no TF32.
+8.0 and later), and no TF32 kernel beside them; or PyTorch's own warning in a log. It shares the gain of `wrong-dtype-fp32`: a model in 16 bits needs no TF32.
 
 When it is not this: a model that computes in bf16 has nothing to gain; older devices and other vendors have no TF32.
 """
@@ -13,10 +13,13 @@ from typing import NamedTuple
 
 from doctor.rule import (
     About,
+    Cleared,
     Evidence,
     Finding,
     Fix,
     Rule,
+    Severity,
+    Sign,
     Stage,
     Threshold,
     Verdict,
@@ -69,6 +72,38 @@ def judge(row: Fp32AndTf32) -> Verdict:
     )
 
 
+LOG_SQL = """
+SELECT (SELECT count(*) FROM engine_event WHERE event = 'tf32_off') AS line_count,
+    (SELECT max(told) FROM engine_choice WHERE setting = 'dtype' AND told IN ('float32', 'bfloat16', 'float16')) AS dtype,
+    (SELECT max(told) FROM engine_choice WHERE setting = 'matmul_precision') AS precision
+"""
+
+
+class Warned(NamedTuple):
+    """PyTorch's warning and the model's type."""
+
+    line_count: int
+    dtype: str | None
+    precision: str | None
+
+
+def judge_log(row: Warned) -> Verdict:
+    """Warned, and the model is not in 16 bits."""
+    if not row.line_count or row.precision in {"high", "medium"}:
+        return None
+    if row.dtype in {"bfloat16", "float16"}:
+        return Cleared(f"PyTorch says that TF32 is off, but the model computes in {row.dtype}")
+    return Finding(
+        summary="PyTorch says that TF32 is available and off: fp32 products run on the general-purpose units",
+        evidence=(
+            Evidence("lines about TF32", float(row.line_count), "lines"),
+            *((Evidence("type of the model", row.dtype, ""),) if row.dtype else ()),
+        ),
+        severity=Severity.MEDIUM,
+        confidence=0.7 if row.dtype else 0.5,
+    )
+
+
 FIXES = (
     Fix(
         "pytorch",
@@ -93,4 +128,5 @@ RULE = Rule(
     fixes=FIXES,
     verify="record again: kernel names say tf32 or s1688.",
     doc=__doc__,
+    also=(Sign(("engine_event",), ("engine-log",), LOG_SQL, Warned, judge_log),),
 )

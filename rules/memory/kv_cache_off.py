@@ -6,7 +6,7 @@ step is a prefill and costs a little more than the last; a thousand tokens cost 
 How it is detected: at least five usual steps in which the work of activations and norms (thread blocks, which follow the
 number of rows) rises steadily by the same small amount, while matrix products hold 30 % of the device's time, rise at
 least a third as fast, stay within 30 % of each other and are no shorter than those of any other step. Rows in a step with
-a cache do not follow the length. The win is the run replayed with compute kernels at 1/5.2 of their time, what a public
+a cache do not follow the length. In a configuration: use_cache is false, and no engine that ignores it runs the model. The win is the run replayed with compute kernels at 1/5.2 of their time, what a public
 measurement on one device reports for 1,000 tokens; the longer the sequence, the more.
 
 When it is not this: attention and concatenation grow with a cache too: `kv-unpaged-contiguous`. A server that takes up one
@@ -18,12 +18,15 @@ from typing import NamedTuple
 from doctor.rule import (
     About,
     Act,
+    Cleared,
     Cure,
     CureStep,
     Evidence,
     Finding,
     Fix,
     Rule,
+    Severity,
+    Sign,
     Stage,
     Target,
     Threshold,
@@ -160,6 +163,35 @@ def judge(row: StepTrend) -> Verdict:
     )
 
 
+SETTING_SQL = """
+SELECT (SELECT max(spelled) FROM engine_choice WHERE setting = 'cache' AND told = 'false') AS spelled,
+    (SELECT max(engine) FROM engine_word WHERE engine NOT IN ('transformers')) AS other_engine
+"""
+
+
+class SwitchedOff(NamedTuple):
+    """The setting, and whether an engine that ignores it runs the model."""
+
+    spelled: str | None
+    other_engine: str | None
+
+
+def judge_setting(row: SwitchedOff) -> Verdict:
+    """Off, in a program that listens to it."""
+    if row.spelled is None:
+        return None
+    if row.other_engine is not None:
+        return Cleared(
+            f"{row.spelled} is false in the model's configuration, which {row.other_engine} does not look at"
+        )
+    return Finding(
+        summary=f"{row.spelled} is false: every token computes the whole sequence again",
+        evidence=(Evidence(row.spelled, "false", ""),),
+        severity=Severity.HIGH,
+        confidence=0.75,
+    )
+
+
 FIXES = (
     Fix(
         "transformers",
@@ -202,4 +234,5 @@ RULE = Rule(
     fixes=FIXES,
     verify="record again: the first step is the longest and the others have the rows of one token a sequence.",
     doc=__doc__,
+    also=(Sign(("engine_choice",), ("engine-config",), SETTING_SQL, SwitchedOff, judge_setting),),
 )

@@ -5,7 +5,8 @@ fiftieth of what device memory does; the step is as long as the copy, however fa
 
 How it is detected: copies of a megabyte or more from the host to the device, of sizes that come back, that would fill
 at least 30 % of the window at the rate of the link, and copy time that nothing overlaps. The win is the run replayed
-without these copies: what keeping the data on the device would give.
+without these copies: what keeping the data on the device would give. In a log or a configuration: an engine is told to keep
+weights in host memory, or transformers says that it put some there.
 
 When it is not this: slow copies of little data are `pageable-copies`: at the link's rate they would not fill the step.
 A load phase before the steady window is not counted; copies hidden behind kernels cost nothing.
@@ -16,12 +17,15 @@ from typing import NamedTuple
 from doctor.rule import (
     About,
     Act,
+    Cleared,
     Cure,
     CureStep,
     Evidence,
     Finding,
     Fix,
     Rule,
+    Severity,
+    Sign,
     Stage,
     Target,
     Threshold,
@@ -38,6 +42,7 @@ ABOUT = About(
 )
 
 THRESHOLDS = {
+    "link_rate": Threshold(25, "bytes/ns", source="PCIe 4.0 x16 reaches 24 to 26 GB/s, 5.0 twice that"),
     "min_bytes": Threshold(1_048_576, "bytes a copy", source="smaller copies are inputs, not weights"),
     "min_link_share": Threshold(
         0.3, "share of the window at the link's rate", source="rules of thumb: 6.9x to 61x in public cases"
@@ -127,6 +132,49 @@ def judge(row: StreamedBytes) -> Verdict:
     )
 
 
+SETTING_SQL = """
+SELECT (SELECT max(told_count) FROM engine_choice WHERE setting = 'offload_gib' AND told_count > 0) AS offload_gib,
+    (SELECT max(told_count) FROM engine_choice WHERE setting = 'offload_share' AND told_count > 0) AS offload_share,
+    (SELECT count(*) FROM engine_event WHERE event = 'offloading') AS line_count,
+    (SELECT max(weight_bytes) FROM model_config) AS weight_bytes,
+    (SELECT median(tpot_p50_ns) FROM bench_row) AS token_ns
+"""
+
+
+class KeptOnHost(NamedTuple):
+    """What is kept in host memory, and how long a token takes."""
+
+    offload_gib: float | None
+    offload_share: float | None
+    line_count: int
+    weight_bytes: int | None
+    token_ns: float | None
+
+
+def judge_setting(row: KeptOnHost) -> Verdict:
+    """Weights on the host are copied every step."""
+    if not row.offload_gib and not row.offload_share and not row.line_count:
+        return None
+    kept = row.offload_gib * 2**30 if row.offload_gib else (row.offload_share or 0) * (row.weight_bytes or 0)
+    least_ns = kept / THRESHOLDS["link_rate"].value if kept else None
+    if least_ns is not None and row.token_ns and least_ns < THRESHOLDS["min_link_share"].value * row.token_ns:
+        return Cleared(
+            f"{kept / 2**30:.1f} GiB of weights come over the link: {least_ns / 1e6:.0f} of {row.token_ns / 1e6:.0f} ms a token"
+        )
+    size = f"{kept / 2**30:.1f} GiB of weights are" if kept else "part of the weights is"
+    time = f": at least {least_ns / 1e6:.0f} ms a step at the link's rate" if least_ns else ""
+    return Finding(
+        summary=f"{size} kept in host memory and copied up every step{time}",
+        evidence=(
+            *((Evidence("weights on the host", float(kept), "bytes"),) if kept else ()),
+            *((Evidence("copying a step", least_ns / 1e6, "ms at least"),) if least_ns else ()),
+        ),
+        severity=Severity.HIGH,
+        confidence=0.75 if kept else 0.6,
+        bytes=round(kept) or None,
+    )
+
+
 FIXES = (
     Fix(
         "pytorch",
@@ -176,4 +224,5 @@ RULE = Rule(
     fixes=FIXES,
     verify="record again: bytes copied up per step fall to the size of the inputs, or every copy lies behind kernels.",
     doc=__doc__,
+    also=(Sign(("engine_evidence",), ("engine-log", "engine-config"), SETTING_SQL, KeptOnHost, judge_setting),),
 )

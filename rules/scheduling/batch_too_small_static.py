@@ -6,7 +6,8 @@ reaches the point where arithmetic costs as much as reading, every further seque
 
 How it is detected: matrix-vector kernels (gemv, dot) take at least half of the time of matrix products in usual steps, at
 least twenty a step, on a device that is busy for at least half of the window. The recording does not say whether more
-requests were there to be served; this is an opportunity, with little confidence and no promised speed-up.
+requests were there to be served; this is an opportunity, with little confidence and no promised speed-up. A log does say it:
+in at least a fifth of its lines requests wait while the batch stands at its limit and less than half of the KV cache is used.
 
 When it is not this: a device that waits for launches is `host-dispatch-bound` first. A few matrix-vector products in a
 batch (a router, a classifier head) are nothing. One user's chat has one sequence, and latency is all it wants.
@@ -14,7 +15,7 @@ batch (a router, a classifier head) are nothing. One user's chat has one sequenc
 
 from typing import NamedTuple
 
-from doctor.rule import About, Evidence, Finding, Fix, Rule, Severity, Stage, Threshold, Verdict, Where
+from doctor.rule import About, Evidence, Finding, Fix, Rule, Severity, Sign, Stage, Threshold, Verdict, Where
 
 ABOUT = About(
     id="batch-too-small-static",
@@ -29,6 +30,9 @@ THRESHOLDS = {
         0.5, "share of matrix-product time", source="rule of thumb: most of a decode step's products"
     ),
     "min_per_step": Threshold(20, "kernels a step", source="rule of thumb: one a layer"),
+    "min_waiting": Threshold(0.2, "share of lines", source="rule of thumb: not a passing peak"),
+    "max_kv": Threshold(0.5, "share of the KV cache", source="rule of thumb: as many again would fit"),
+    "small_batch": Threshold(4, "requests", source="rule of thumb: any device serves more at the price of one"),
     "min_busy": Threshold(0.5, "share of the window", source="below this the launches lead, not the weights"),
 }
 
@@ -89,6 +93,70 @@ def judge(row: VectorProducts) -> Verdict:
     )
 
 
+LOG_SQL = """
+SELECT queue.engine, busy_count, waiting_sample_count, running_median_count, running_p95_count, running_max_count, waiting_median_count, kv_median_share,
+    (SELECT max(told_count) FROM engine_choice WHERE setting = 'running_limit' AND engine_choice.engine = queue.engine) AS running_limit,
+    (SELECT max(told) FROM engine_choice WHERE setting = 'batching' AND engine_choice.engine = queue.engine) AS batching
+FROM engine_queue AS queue WHERE busy_count >= 5
+ORDER BY waiting_sample_count / busy_count DESC, queue.engine LIMIT 1
+"""
+
+
+class Batch(NamedTuple):
+    """How many run, how many wait, and how full the cache is."""
+
+    engine: str
+    busy_count: int
+    waiting_sample_count: int
+    running_median: float | None
+    running_p95: float | None
+    running_max: float | None
+    waiting_median: float | None
+    kv_median_share: float | None
+    running_limit: float | None
+    batching: str | None
+
+
+def judge_log(row: Batch) -> Verdict:
+    """Waiting beside an empty cache."""
+    waiting = row.waiting_sample_count / row.busy_count
+    running = row.running_median or 0.0
+    has_room = row.kv_median_share is None or row.kv_median_share < THRESHOLDS["max_kv"].value
+    if waiting < THRESHOLDS["min_waiting"].value or not has_room or not running:
+        return None
+    limit = row.running_limit if row.running_limit is not None else row.running_max
+    at_limit = limit is not None and running >= 0.9 * limit
+    is_static = row.batching in {"single", "static"}
+    if not at_limit and not is_static and running > THRESHOLDS["small_batch"].value:
+        return None
+    room = 0.9 / row.kv_median_share if row.kv_median_share else 8.0
+    bound = max(1.0, min((running + (row.waiting_median or 0)) / running, room, 16.0))
+    why = (
+        f"batching is {row.batching}"
+        if is_static
+        else f"the limit is {limit:.0f}"
+        if at_limit
+        else "the batch stays small"
+    )
+    return Finding(
+        summary=f"{running:.0f} requests run while {row.waiting_median or 0:.0f} wait at the median, and {why}; the KV cache is"
+        f" {row.kv_median_share or 0:.0%} full",
+        evidence=(
+            Evidence("requests wait", waiting, "share of lines with running requests"),
+            Evidence("requests running", running, "requests at the median"),
+            *((Evidence("limit of running requests", row.running_limit, "requests"),) if row.running_limit else ()),
+            *(
+                (Evidence("KV cache in use", row.kv_median_share, "share at the median"),)
+                if row.kv_median_share is not None
+                else ()
+            ),
+        ),
+        severity=Severity.HIGH,
+        confidence=0.8 if at_limit or is_static else 0.6,
+        speedup_bound=bound,
+    )
+
+
 FIXES = (
     Fix(
         "vllm",
@@ -137,4 +205,5 @@ RULE = Rule(
     fixes=FIXES,
     verify="serve more sequences at once: the step takes little longer, tokens a second follow the batch.",
     doc=__doc__,
+    also=(Sign(("engine_queue",), ("engine-log", "metrics"), LOG_SQL, Batch, judge_log),),
 )

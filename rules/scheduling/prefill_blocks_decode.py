@@ -5,7 +5,8 @@ being decoded get no token meanwhile. The mean hardly shows it; the 99th percent
 
 How it is detected: at least three steps, or runs of steps, each directly behind a usual decode step, that take at least
 five times the median step, hold at least three times its device work, and keep the device busy for at least half of their
-length. The finding states what it does to the time between tokens; no work would go away, so no speed-up is promised.
+length. The finding states what it does to the time between tokens; no work would go away, so no speed-up is promised. In a log:
+at least three prefills in a row, each of more than four times 4,096 prompt tokens, while requests are being decoded.
 
 When it is not this: a long step without device work is a pause: `step-gap-scheduler`. A program that answers one request
 after another has the same picture and nobody who waits: look at whether sequences were running. The first prefill of a
@@ -14,7 +15,7 @@ recording stands behind no decode step.
 
 from typing import NamedTuple
 
-from doctor.rule import About, Evidence, Finding, Fix, Rule, Severity, Stage, Threshold, Verdict, Where
+from doctor.rule import About, Cleared, Evidence, Finding, Fix, Rule, Severity, Sign, Stage, Threshold, Verdict, Where
 
 ABOUT = About(
     id="prefill-blocks-decode",
@@ -26,6 +27,8 @@ ABOUT = About(
 
 THRESHOLDS = {
     "min_ratio": Threshold(5, "x the median step", source="sgl-project/sglang PR#14050: between-token p99 over p50"),
+    "min_chunks": Threshold(4, "x a usual chunk", source="sgl-project/sglang PR#14050: prefills of 32 to 35 thousand"),
+    "chunk_tokens": Threshold(4096, "prompt tokens a step", source="vLLM and SGLang advise 2,048 to 8,192"),
     "min_runs": Threshold(3, "runs of long steps", source="sgl-project/sglang PR#14050: prefill after prefill"),
     "min_work_ratio": Threshold(3, "x the median step's device work", source="a prompt is more work than a token"),
     "min_busy": Threshold(0.5, "share of a long step", source="a step that mostly idles is a pause"),
@@ -104,6 +107,63 @@ def judge(row: LongSteps) -> Verdict:
     )
 
 
+LOG_SQL = """
+WITH large AS (
+    SELECT *, new_token_max_count >= $min_chunks * $chunk_tokens AS is_large FROM prefill_run
+)
+SELECT count(*) AS run_count, count(*) FILTER (line_count >= $min_runs AND is_large) AS large_run_count,
+    coalesce(sum(line_count), 0)::BIGINT AS line_count, coalesce(max(line_count) FILTER (is_large), 0)::BIGINT AS longest_run,
+    max(new_token_max_count) AS new_token_max, median(new_token_median_count) FILTER (is_large) AS new_token_median,
+    max(running_median_count) FILTER (is_large) AS running, coalesce(sum(end_ns - start_ns) FILTER (is_large), 0)::BIGINT AS blocked_ns,
+    (SELECT max(time_ns) - min(time_ns) FROM engine_load WHERE is_steady) AS span_ns, any_value(chunk_count) AS chunk_count,
+    (SELECT max(itl_p99_ns::DOUBLE / nullif(itl_p50_ns, 0)) FROM bench_row) AS itl_ratio
+FROM large
+"""
+
+
+class PrefillRuns(NamedTuple):
+    """Prefills in a row while requests are being decoded."""
+
+    run_count: int
+    large_run_count: int
+    line_count: int
+    longest_run: int
+    new_token_max: float | None
+    new_token_median: float | None
+    running: float | None
+    blocked_ns: int
+    span_ns: int | None
+    chunk_count: float | None
+    itl_ratio: float | None
+
+
+def judge_log(row: PrefillRuns) -> Verdict:
+    """Three large ones in a row."""
+    if not row.run_count:
+        return None
+    if not row.large_run_count:
+        if row.line_count >= THRESHOLDS["min_runs"].value and row.new_token_max:
+            return Cleared(f"prefills run beside decode, but in pieces of at most {row.new_token_max:,.0f} tokens")
+        return None
+    return Finding(
+        summary=f"up to {row.longest_run} prefills in a row of {row.new_token_median or 0:,.0f} tokens at the median while"
+        f" {row.running or 0:.0f} requests wait for their next token",
+        evidence=(
+            Evidence("prefills in a row", float(row.longest_run), "prefills"),
+            Evidence("prompt tokens in one", row.new_token_max or 0.0, "tokens at most"),
+            Evidence("requests being decoded", row.running or 0.0, "requests"),
+            *((Evidence("chunk that is set", row.chunk_count, "tokens"),) if row.chunk_count else ()),
+            *(
+                (Evidence("between tokens, 99th percentile against median", row.itl_ratio, "x"),)
+                if row.itl_ratio
+                else ()
+            ),
+        ),
+        severity=Severity.HIGH,
+        confidence=0.9 if (row.itl_ratio or 0) >= THRESHOLDS["min_ratio"].value else 0.75,
+    )
+
+
 FIXES = (
     Fix(
         "vllm",
@@ -153,4 +213,5 @@ RULE = Rule(
     fixes=FIXES,
     verify="record again under the same load: the 99th percentile of the step is under three medians.",
     doc=__doc__,
+    also=(Sign(("prefill_run",), ("engine-log",), LOG_SQL, PrefillRuns, judge_log),),
 )

@@ -21,3 +21,9 @@ WITH said AS (
 )
 SELECT engine, (SELECT max(detail) FROM engine_event WHERE event = 'version' AND engine_event.engine = counted.engine) AS version
 FROM (SELECT engine, count(*) AS line_count FROM said WHERE engine IS NOT NULL GROUP BY engine ORDER BY line_count DESC, engine LIMIT 1) AS counted;
+
+-- engine_evidence: one row where the case holds anything that an engine, a framework or a configuration said; none otherwise.
+CREATE TABLE engine_evidence AS
+SELECT row_count FROM (SELECT (SELECT count(*) FROM engine_sample) + (SELECT count(*) FROM engine_figure) + (SELECT count(*) FROM engine_setting)
+    + (SELECT count(*) FROM engine_event) + (SELECT count(*) FROM metric) + (SELECT count(*) FROM model_shape) AS row_count)
+WHERE row_count > 0;

@@ -31,3 +31,7 @@ FROM pair JOIN told AS a ON a.source_id = pair.source_id AND a.row_id = pair.slo
 WHERE a.told <> b.told AND (SELECT count(*) FROM told AS c JOIN told AS d ON c.source_id = d.source_id AND c.word = d.word AND c.told <> d.told
     AND c.source_id = pair.source_id AND c.row_id = pair.slow_row_id AND d.row_id = pair.fast_row_id) = 1
 ORDER BY pair.source_id, slow_row_id, fast_row_id;
+
+-- engine_witness: one row where anything tells how an engine ran: its log, its metrics, or a table of two ways to run it; none otherwise.
+CREATE TABLE engine_witness AS
+SELECT row_count FROM (SELECT (SELECT count(*) FROM engine_load) + (SELECT count(*) FROM bench_comparison) AS row_count) WHERE row_count > 0;

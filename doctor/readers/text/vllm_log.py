@@ -71,6 +71,7 @@ _METHOD = re.compile(r"\b([\w\-]{1,40}) quantization is not fully optimized yet"
 _FORCED = re.compile(r"specified quantization=([\w\-]{1,40}) explicitly")
 _MARLIN = re.compile(r"convertible to (\w{1,40})")
 _CHUNKED = re.compile(r"Chunked prefill is enabled with max_num_batched_tokens=(\d+)")
+_BLOCK = re.compile(r"Setting attention block size to (\d+) tokens")
 _SUPPORTS = re.compile(r"Using ([\w \-./]{1,60}?) backend")
 _MOE_DEVICE = re.compile(r"device_name=([\w\-. ]{1,60}?)(?:,dtype|\.json|,block|$)")
 
@@ -251,6 +252,12 @@ def _chunked(text: str, at: Stamp) -> Iterable[Row]:
         yield setting(ENGINE, at, "batched_tokens", "max_num_batched_tokens", tokens)
 
 
+def _block(text: str, at: Stamp) -> Iterable[Row]:
+    tokens = _group(_BLOCK, text)
+    if tokens is not None:
+        yield setting(ENGINE, at, "block_tokens", "block_size", tokens)
+
+
 KINDS: tuple[Kind, ...] = (
     Kind("Avg prompt throughput:", _status, is_last=True),
     Kind("refix cache hit rate:", _old_hits),
@@ -275,6 +282,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("Estimated CUDA graph memory:", _graph_estimate),
     Kind("max seq len (", _too_long),
     Kind("is preempted by", _preempted, is_last=True),
+    Kind("Setting attention block size to", _block),
     Kind("Reducing Torch ", _threads),
     Kind("Chunked prefill is enabled", _chunked),
     said(ENGINE, "No available memory for the cache blocks", "no_kv_room"),

@@ -1,0 +1,1 @@
+"""What a model asks for: speculation, its precision, its experts."""

@@ -1,0 +1,186 @@
+"""Speculative decoding costs more than it gives.
+
+What happens: a draft of k tokens is made and verified in one step of the target model. Each step then gives L tokens, the accepted ones and
+one of its own. Drafting takes time for each of the k tokens whether they are accepted or not; verifying k + 1 rows in place of
+one is free only as long as the device has arithmetic to spare.
+
+How it is detected: from the mean acceptance length L and the draft length k. With c, the time of one drafted token in steps of
+the target, the gain is s = L / (v + k c); it is found where s is under 1.05, or where at least four tokens are drafted for
+each one accepted. c is 0.07 unless the method says otherwise; v, the cost of verifying, grows with the batch. Or: a table
+in which fewer drafted tokens, or none, are faster by at least a tenth.
+
+When it is not this: acceptance rates of two engines do not mean the same and are not used. A low rate with a long draft may still
+pay: the length decides. At a batch of one with L of two and more it nearly always pays.
+"""
+
+from typing import NamedTuple
+
+from doctor.rule import About, Cleared, Evidence, Finding, Fix, Rule, Severity, Sign, Stage, Threshold, Verdict
+
+ABOUT = About(
+    id="spec-not-paying",
+    title="Speculation costs more than it gives",
+    stage=Stage.SPECIFIC,
+    reads=("speculation",),
+    needs=("engine-log", "metrics"),
+)
+
+THRESHOLDS = {
+    "min_gain": Threshold(1.05, "x", source="rule of thumb: less is within the noise of a comparison"),
+    "max_drafted_per_accepted": Threshold(
+        4, "tokens", source="vllm-project/vllm PR#24343: 27 drafted an accepted one at half of the speed of 1.6"
+    ),
+    "draft_cost": Threshold(
+        0.07,
+        "steps a drafted token",
+        source="vllm-project/vllm PR#24343: 48.3 and 108.5 tokens a second at k = 32 and 1",
+    ),
+    "free_rows": Threshold(128, "rows", source="arithmetic begins to bind at about this many rows on current devices"),
+    "min_ratio": Threshold(1.1, "x", source="rule of thumb: less is within the noise of a comparison"),
+}
+
+SQL = """
+SELECT speculation.engine, accept_length_count, spec_tokens_count, method, drafted_count, accepted_count, running_median_count,
+    coalesce((SELECT max(told_count) FROM engine_choice WHERE setting = 'spec_branches'), 1) AS branches
+FROM speculation LEFT JOIN engine_queue USING (engine)
+WHERE accept_length_count IS NOT NULL AND spec_tokens_count > 0
+ORDER BY spec_tokens_count / greatest(accept_length_count - 1, 0.01) DESC LIMIT 1
+"""
+
+TABLE_SQL = """
+WITH run AS (
+    SELECT source_id, row_id, coalesce(draft_token_count, 0) AS drafted, coalesce(output_token_hz, total_token_hz, request_hz) AS rate_hz,
+        coalesce(batch_count, concurrency_count) AS load_count, accept_length_count FROM bench_row
+)
+SELECT slow.drafted AS slow_drafted, fast.drafted AS fast_drafted, slow.rate_hz AS slow_hz, fast.rate_hz AS fast_hz, slow.load_count, slow.accept_length_count
+FROM run AS slow JOIN run AS fast USING (source_id)
+WHERE slow.load_count IS NOT DISTINCT FROM fast.load_count AND slow.drafted > fast.drafted AND slow.rate_hz < fast.rate_hz
+ORDER BY fast.rate_hz / slow.rate_hz DESC LIMIT 1
+"""
+
+
+class Acceptance(NamedTuple):
+    """How long accepted drafts are."""
+
+    engine: str
+    accept_length: float
+    spec_tokens: float
+    method: str | None
+    drafted_count: float | None
+    accepted_count: float | None
+    running_median: float | None
+    branches: float
+
+
+class Drafts(NamedTuple):
+    """Two runs of the same load with drafts of different length."""
+
+    slow_drafted: float
+    fast_drafted: float
+    slow_hz: float
+    fast_hz: float
+    load_count: float | None
+    accept_length: float | None
+
+
+COST_OF_METHOD = {
+    "ngram": 0.02,
+    "suffix": 0.02,
+    "mtp": 0.07,
+    "nextn": 0.07,
+    "eagle": 0.07,
+    "eagle3": 0.07,
+    "medusa": 0.03,
+}
+
+
+def gain(length: float, tokens: float, cost: float, running: float) -> float:
+    """Tokens a unit of time against plain decoding."""
+    rows = running * (tokens + 1)
+    verifying = max(1.0, rows / max(THRESHOLDS["free_rows"].value, running))
+    return length / (verifying + tokens * cost)
+
+
+def judge(row: Acceptance) -> Verdict:
+    """No gain, or four drafted for one accepted."""
+    cost = COST_OF_METHOD.get(row.method or "", THRESHOLDS["draft_cost"].value)
+    running = row.running_median or 1.0
+    won = gain(row.accept_length, row.spec_tokens, cost, running)
+    wasted = row.spec_tokens / max(row.accept_length - 1, 0.01)
+    numbers = f"{row.spec_tokens:.0f} tokens are drafted, a step gives {row.accept_length:.2f}"
+    if won >= THRESHOLDS["min_gain"].value and wasted < THRESHOLDS["max_drafted_per_accepted"].value:
+        return Cleared(f"{numbers}: about {won:.2f} times plain decoding")
+    costs_more = won < 1
+    return Finding(
+        summary=f"{numbers}: {wasted:.0f} drafted for each accepted one, about {won:.2f} times plain decoding",
+        evidence=(
+            Evidence("acceptance length", row.accept_length, "tokens a step, the target's own included"),
+            Evidence("drafted a step", row.spec_tokens, "tokens"),
+            Evidence("drafted for each accepted", wasted, "tokens"),
+            Evidence("against plain decoding", won, "x, estimated"),
+            *((Evidence("requests running", running, "requests at the median"),) if row.running_median else ()),
+        ),
+        severity=Severity.HIGH if costs_more else Severity.MEDIUM,
+        confidence=0.8 if wasted >= 2 * THRESHOLDS["max_drafted_per_accepted"].value or costs_more else 0.6,
+        speedup_bound=max(1 / won, 1.0) if costs_more else None,
+    )
+
+
+def judge_table(row: Drafts) -> Verdict:
+    """Shorter drafts are faster."""
+    ratio = row.fast_hz / row.slow_hz
+    if ratio < THRESHOLDS["min_ratio"].value:
+        return None
+    other = f"{row.fast_drafted:.0f}" if row.fast_drafted else "none"
+    return Finding(
+        summary=f"{row.slow_drafted:.0f} drafted tokens give {row.slow_hz:.1f} tokens a second, {other} {row.fast_hz:.1f}",
+        evidence=(
+            Evidence("shorter drafts against longer", ratio, "x"),
+            *((Evidence("acceptance length", row.accept_length, "tokens a step"),) if row.accept_length else ()),
+        ),
+        severity=Severity.HIGH if ratio >= 1.3 else Severity.MEDIUM,
+        confidence=0.9,
+        speedup_bound=ratio,
+        speedup_expected=ratio,
+    )
+
+
+FIXES = (
+    Fix(
+        "vllm",
+        '--speculative-config \'{"method": ..., "num_speculative_tokens": 1}\' up to 5; "num_speculative_tokens_per_batch_size" to draft less at'
+        " large batches",
+        "the first drafted tokens are accepted most often",
+        source="https://docs.vllm.ai/en/latest/features/spec_decode.html (checked with 0.30)",
+    ),
+    Fix(
+        "sglang",
+        "--speculative-num-steps 1 to 5 --speculative-eagle-topk 1 --speculative-num-draft-tokens steps + 1; --speculative-adaptive",
+        "short drafts, shorter still when few are accepted",
+        source="https://docs.sglang.ai/advanced_features/speculative_decoding.html (checked with 0.5.9)",
+    ),
+    Fix(
+        "tensorrt-llm",
+        "speculative_config: {max_draft_len: 3, max_concurrency: 32}",
+        "short drafts, and none above a batch",
+        source="https://nvidia.github.io/TensorRT-LLM/features/speculative-decoding.html (checked with 1.2)",
+    ),
+    Fix(
+        "transformers",
+        "assistant_model.generation_config.num_assistant_tokens = 5, assistant_confidence_threshold = 0.4; or no assistant model",
+        "drafting stops where the draft is unsure",
+        source="https://huggingface.co/docs/transformers/assisted_decoding (checked with 5)",
+    ),
+)
+
+RULE = Rule(
+    about=ABOUT,
+    thresholds=THRESHOLDS,
+    sql=SQL,
+    row=Acceptance,
+    judge=judge,
+    fixes=FIXES,
+    verify="run the real load with and without speculation at its own concurrency: the faster one stays.",
+    doc=__doc__,
+    also=(Sign(("bench_row",), ("bench-table",), TABLE_SQL, Drafts, judge_table),),
+)

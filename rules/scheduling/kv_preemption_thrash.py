@@ -1,0 +1,182 @@
+"""Running requests lose their KV blocks and are computed again, over and over.
+
+What happens: an engine that takes up more sequences than its KV cache can hold to their end runs out of blocks while they
+grow. It throws one out, and later computes its prompt and all it had generated a second time. Under steady overload this
+work has no end: throughput falls and the slowest tokens take seconds.
+
+How it is detected: preempted, retracted or paused requests in the log or the counters: more than a tenth of the finished
+requests, or, where finished ones are not counted, more than one a minute and at least three. Or a table of two runs under the
+same load in which a policy that admits to the brim (MAX_UTILIZATION) is slower by at least 15 % than one that never
+evicts.
+
+When it is not this: a KV cache in full use is healthy as long as nobody is thrown out. Waiting requests with a full cache and no
+eviction are `kv-pool-too-small`. One eviction now and then costs nothing.
+"""
+
+from typing import NamedTuple
+
+from doctor.rule import About, Cleared, Evidence, Finding, Fix, Rule, Severity, Sign, Stage, Threshold, Verdict
+
+ABOUT = About(
+    id="kv-preemption-thrash",
+    title="Running requests lose their KV blocks again and again",
+    stage=Stage.SPECIFIC,
+    reads=("engine_loss",),
+    needs=("engine-log", "metrics"),
+)
+
+THRESHOLDS = {
+    "max_per_request": Threshold(
+        0.1, "preemptions a finished request", source="rule of thumb: one request in ten twice"
+    ),
+    "max_per_minute": Threshold(
+        1, "requests a minute", source="SGLang, hyperparameter tuning: about one a minute is fine"
+    ),
+    "min_lost": Threshold(3, "requests", source="one or two are chance"),
+    "grave_per_request": Threshold(
+        0.5, "preemptions a finished request", source="rule of thumb: half of the work twice"
+    ),
+    "min_ratio": Threshold(
+        1.15, "x", source="NVIDIA/TensorRT-LLM#16827: 1.68 between the policies, 1.00 without pressure"
+    ),
+}
+
+POLICY = "(SELECT max(told) FROM engine_choice WHERE setting = 'capacity_policy')"
+
+SQL = f"""
+SELECT loss.engine, lost_count::DOUBLE AS lost_count, finished_count, loss.span_ns, kv_max_share, running_median_count, waiting_median_count,
+    {POLICY} AS policy
+FROM engine_loss AS loss LEFT JOIN engine_queue USING (engine)
+WHERE lost_count IS NOT NULL
+ORDER BY lost_count DESC, loss.engine LIMIT 1
+"""
+
+TABLE_SQL = """
+SELECT slow_hz, fast_hz, slow_told, fast_told, slow_tpot_ns, slow_tpot_p99_ns, fast_tpot_p99_ns, slow_preemption_count
+FROM bench_comparison
+WHERE regexp_matches(word, 'policy|scheduler') AND regexp_matches(slow_told, 'max_?util') AND regexp_matches(fast_told, 'no_?evict')
+ORDER BY fast_hz / slow_hz DESC LIMIT 1
+"""
+
+
+class Losses(NamedTuple):
+    """Requests thrown out, of the engine that throws out most."""
+
+    engine: str
+    lost_count: float
+    finished_count: float | None
+    span_ns: int | None
+    kv_max_share: float | None
+    running_median_count: float | None
+    waiting_median_count: float | None
+    policy: str | None
+
+
+class Policies(NamedTuple):
+    """Two runs that differ in the policy."""
+
+    slow_hz: float
+    fast_hz: float
+    slow_told: str
+    fast_told: str
+    slow_tpot_ns: int | None
+    slow_tpot_p99_ns: int | None
+    fast_tpot_p99_ns: int | None
+    slow_preemption_count: float | None
+
+
+def judge(row: Losses) -> Verdict:
+    """More requests thrown out than chance."""
+    if row.lost_count < 1:
+        return None
+    minutes = (row.span_ns or 0) / 60e9
+    rate = row.lost_count / minutes if minutes else None
+    each = row.lost_count / row.finished_count if row.finished_count else None
+    too_many = (
+        each > THRESHOLDS["max_per_request"].value
+        if each is not None
+        else row.lost_count >= THRESHOLDS["min_lost"].value
+        and (rate is None or rate > THRESHOLDS["max_per_minute"].value)
+    )
+    if not too_many:
+        return Cleared(f"{row.lost_count:.0f} requests lost their KV blocks, too few to matter")
+    often = f", {each:.2f} a finished request" if each is not None else f", {rate:.1f} a minute" if rate else ""
+    is_grave = each is not None and each > THRESHOLDS["grave_per_request"].value
+    brimful = row.policy is not None and "max_util" in row.policy
+    return Finding(
+        summary=f"{row.lost_count:.0f} requests lost their KV blocks and were computed again{often}"
+        + (": the policy MAX_UTILIZATION admits more than the cache holds" if brimful else ""),
+        evidence=(
+            Evidence("requests thrown out", row.lost_count, "requests"),
+            *((Evidence("thrown out a finished request", each, "requests"),) if each is not None else ()),
+            *((Evidence("thrown out a minute", rate, "requests"),) if rate is not None else ()),
+            *((Evidence("KV cache at most", row.kv_max_share, "share"),) if row.kv_max_share is not None else ()),
+            *((Evidence("capacity policy", row.policy, ""),) if row.policy else ()),
+        ),
+        severity=Severity.CRITICAL if is_grave else Severity.HIGH,
+        confidence=0.9 if each is not None else 0.75,
+        fixes=tuple(sorted(FIXES, key=lambda fix: fix.target != "tensorrt-llm")) if brimful else (),
+    )
+
+
+def judge_table(row: Policies) -> Verdict:
+    """The policy that never evicts is faster at the same load."""
+    ratio = row.fast_hz / row.slow_hz
+    if ratio < THRESHOLDS["min_ratio"].value:
+        return None
+    tail = (
+        f"; the 99th percentile of a token rises from {row.fast_tpot_p99_ns / 1e6:.0f} to {row.slow_tpot_p99_ns / 1e6:.0f} ms"
+        if row.slow_tpot_p99_ns and row.fast_tpot_p99_ns
+        else ""
+    )
+    return Finding(
+        summary=f"{row.slow_told.upper()} serves {row.slow_hz:.1f} a second where {row.fast_told.upper()} serves {row.fast_hz:.1f} under the"
+        f" same load{tail}",
+        evidence=(
+            Evidence("policy that never evicts against the other", ratio, "x"),
+            *(
+                (Evidence("99th percentile of a token", row.slow_tpot_p99_ns / 1e6, "ms"),)
+                if row.slow_tpot_p99_ns
+                else ()
+            ),
+        ),
+        severity=Severity.HIGH,
+        confidence=0.85,
+        speedup_bound=ratio,
+        speedup_expected=ratio,
+        fixes=tuple(sorted(FIXES, key=lambda fix: fix.target != "tensorrt-llm")),
+    )
+
+
+FIXES = (
+    Fix(
+        "vllm",
+        "a lower --max-num-seqs; --gpu-memory-utilization up; --kv-cache-dtype fp8",
+        "fewer sequences at a time, or room for them to grow",
+        source="https://docs.vllm.ai/en/latest/configuration/optimization.html (checked with 0.30)",
+    ),
+    Fix(
+        "sglang",
+        "--schedule-conservativeness 1.3; --mem-fraction-static up; a lower --max-running-requests",
+        "requests are admitted only with room for what they will generate",
+        source="https://docs.sglang.ai/advanced_features/hyperparameter_tuning.html (checked with 0.5.9)",
+    ),
+    Fix(
+        "tensorrt-llm",
+        "scheduler_config: {capacity_scheduler_policy: GUARANTEED_NO_EVICT}",
+        "the default: a request once begun ends",
+        source="https://nvidia.github.io/TensorRT-LLM/features/paged-attention-ifb-scheduler.html (checked with 1.2)",
+    ),
+)
+
+RULE = Rule(
+    about=ABOUT,
+    thresholds=THRESHOLDS,
+    sql=SQL,
+    row=Losses,
+    judge=judge,
+    fixes=FIXES,
+    verify="under the same load the preemption counter stands still: vllm:num_preemptions_total, `Retract requests` lines, paused requests.",
+    doc=__doc__,
+    also=(Sign(("bench_comparison",), ("bench-table",), TABLE_SQL, Policies, judge_table),),
+)
