@@ -14,10 +14,9 @@ class Recipe:
     command: str
 
 
-def recipes(kinds: tuple[str, ...]) -> tuple[Recipe, ...]:
-    """The recipes of these kinds that are known, in this order, each way of recording once."""
-    known = [_RECIPES[kind] for kind in kinds if kind in _RECIPES]
-    return tuple(recipe for place, recipe in enumerate(known) if recipe not in known[:place])
+def recipe_for(kind: str) -> Recipe:
+    """The recipe of a kind of evidence; kinds that are collected in one way share one, an unknown kind has no words."""
+    return _RECIPES.get(kind, Recipe(kind, "", ""))
 
 
 _NSYS = Recipe(

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from doctor.diagnosis.outcome import Diagnosis, EvidenceFile, KernelRow, NotRun, RankedFinding
 from doctor.diagnosis.tracks import STREAM_KINDS
 from doctor.reports import wording
-from doctor.reports.collecting import Recipe, recipes
+from doctor.reports.collecting import Recipe, recipe_for
 from doctor.reports.html_page.coarse import Coarse, coarse
 from doctor.reports.html_page.places import stretch_of
 from doctor.rule import Evidence, Fix
@@ -79,11 +79,10 @@ class KernelView:
 
 @dataclass(frozen=True)
 class MissingView:
-    """Evidence that is missing, the rules that it would let run, and how to collect it."""
+    """A kind of evidence that is missing, how to collect it, and the rules that it would let run."""
 
-    missing: str
+    recipe: Recipe
     rules: tuple[str, ...]
-    recipes: tuple[Recipe, ...]
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,8 @@ class Page:
     findings: tuple[FindingView, ...]
     kernels: tuple[KernelView, ...]
     ruled_out: tuple[RuledOutView, ...]
-    not_run: tuple[MissingView, ...]
+    missing: tuple[MissingView, ...]
+    without_work: tuple[str, ...]
     files: tuple[FileView, ...]
     replay: tuple[str, ...]
 
@@ -172,7 +172,8 @@ def page_of(diagnosis: Diagnosis) -> Page:
         ruled_out=tuple(
             RuledOutView(wording.clean(entry.rule), wording.sentence(entry.because)) for entry in diagnosis.ruled_out
         ),
-        not_run=_not_run(diagnosis),
+        missing=_missing(diagnosis),
+        without_work=_without_work(diagnosis),
         files=tuple(_file(file) for file in diagnosis.evidence),
         replay=_replay(diagnosis),
     )
@@ -241,20 +242,24 @@ def _kernel(row: KernelRow) -> KernelView:
     )
 
 
-def _not_run(diagnosis: Diagnosis) -> tuple[MissingView, ...]:
-    """Rules that lacked evidence, gathered by what they lack; those whose evidence is here, but empty, come last."""
-    kinds = {file.kind for file in diagnosis.evidence}
-    groups: dict[tuple[str, ...], list[NotRun]] = {}
+def _missing(diagnosis: Diagnosis) -> tuple[MissingView, ...]:
+    """What would let rules run, most rules first; any one kind that a rule needs is enough for it."""
+    rules: dict[Recipe, set[str]] = {}
     for entry in diagnosis.not_run:
-        groups.setdefault(() if kinds & set(entry.needs) else entry.needs, []).append(entry)
-    return tuple(
-        MissingView(
-            f"Needs one of: {wording.clean(', '.join(needs))}" if needs else "The evidence given holds no such work",
-            tuple(sorted(wording.clean(entry.rule) for entry in entries)),
-            recipes(needs),
-        )
-        for needs, entries in sorted(groups.items(), key=lambda group: (not group[0], group[0]))
-    )
+        if not _is_given(entry, diagnosis):
+            for kind in entry.needs:
+                rules.setdefault(recipe_for(wording.clean(kind)), set()).add(wording.clean(entry.rule))
+    views = (MissingView(recipe, tuple(sorted(names))) for recipe, names in rules.items())
+    return tuple(sorted(views, key=lambda view: (-len(view.rules), view.recipe.kind)))
+
+
+def _without_work(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Rules whose evidence is here, but holds nothing that they look at."""
+    return tuple(sorted(wording.clean(entry.rule) for entry in diagnosis.not_run if _is_given(entry, diagnosis)))
+
+
+def _is_given(entry: NotRun, diagnosis: Diagnosis) -> bool:
+    return any(file.kind in entry.needs for file in diagnosis.evidence)
 
 
 def _file(file: EvidenceFile) -> FileView:

@@ -116,7 +116,7 @@ def test_a_healthy_run_has_no_badge_and_says_so() -> None:
 
 def test_what_was_not_checked_comes_with_how_to_collect_it() -> None:
     text = page(diagnoses.launch_bound())
-    assert "Needs one of: memory-snapshot, oom-text" in text
+    assert "foreign-gpu-process, fragmentation, own-pid-in-container</td>" in text
     assert "torch.cuda.memory._dump_snapshot" in text
 
 

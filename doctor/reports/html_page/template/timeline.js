@@ -57,7 +57,8 @@
   const ticks = (chart, values) => {
     const step = values.length > 1 ? values[1] - values[0] : 1, wide = values[values.length - 1] ?? 0;
     const [scale, unit] = wide >= 1000 && step >= 1 ? [1e-3, "s"] : step >= 0.1 ? [1, "ms"] : [1e3, "µs"];
-    const digits = Math.max(0, Math.min(6, Math.ceil(-Math.log10(step * scale))));
+    const isWhole = (digits) => Math.abs(step * scale * 10 ** digits - Math.round(step * scale * 10 ** digits)) < 1e-6;
+    const digits = [0, 1, 2, 3, 4, 5].find(isWhole) ?? 6;
     return values.map((value) => (value * scale).toFixed(digits) + " " + unit);
   };
 
@@ -78,8 +79,9 @@
   };
   const visibleCloseUps = (chart) => {
     const { min, max } = chart.scales.x;
+    const points = chart.bbox.width / devicePixelRatio / (max - min) / 1e6; // a ns
     return data.closeUps.filter((one) => one.start / 1e6 < max && one.end / 1e6 > min
-      && (one.end - one.start) / 1e6 > (max - min) / 8);
+      && (one.end - one.start) * points > 1.5 * one.spans.length); // single pieces can be told apart
   };
   const clearCloseUps = (chart) => clipped(chart, (ctx, box) => { // bins give way to single kernels and calls
     for (const closeUp of visibleCloseUps(chart)) {
