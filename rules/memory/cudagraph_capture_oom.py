@@ -32,7 +32,7 @@ THRESHOLDS = {
 SQL = """
 SELECT tried_bytes, total_bytes, allocated_bytes, free_bytes, private_pool_bytes, device_id, stack,
     (SELECT max(amount_bytes) FROM engine_figure WHERE figure IN ('graph_memory', 'graph_estimate')) AS graph_bytes,
-    (SELECT any_value(told) FROM engine_setting WHERE setting IN ('gpu_memory_utilization', 'memory_share')) AS memory_share
+    (SELECT max(told_count) FROM engine_choice WHERE setting = 'memory_share') AS memory_share
 FROM oom_cause WHERE cause = 'capture' ORDER BY (total_bytes IS NULL), source_id, oom_event_id LIMIT 1
 """
 
@@ -48,7 +48,7 @@ class Failure(NamedTuple):
     device_id: int | None
     stack: str | None
     graph_bytes: int | None
-    memory_share: str | None
+    memory_share: float | None
 
 
 def judge(row: Failure) -> Verdict:
@@ -62,7 +62,7 @@ def judge(row: Failure) -> Verdict:
     if graphs:
         evidence.append(Evidence("memory of the graphs", graphs, "bytes"))
     if row.memory_share is not None:
-        evidence.append(Evidence("share of the device that the engine takes", row.memory_share, ""))
+        evidence.append(Evidence("share of the device that the engine takes", row.memory_share, "share"))
     if row.stack is not None:
         evidence.append(Evidence("where", row.stack, ""))
     numbers = (

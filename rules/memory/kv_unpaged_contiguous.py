@@ -67,6 +67,9 @@ THRESHOLDS = {
     ),
     "min_outsize_ns": Threshold(10_000, "ns", source="a shorter one says nothing about what it moves"),
     "min_outsize_steps": Threshold(3, "steps", source="a cause seen once or twice is not what the run is made of"),
+    "least_waste": Threshold(
+        0.75, "share of what is reserved", source="lmdeploy#722: over 97 % for requests of 178 tokens"
+    ),
     "least_reserved_share": Threshold(0.2, "share of the device", source="own H200 snapshot: 97 %; lmdeploy#722"),
     "paged_ns": Threshold(
         3_000, "ns", source="own H200 recordings: writing one token into cache blocks takes 2 to 3 us"
@@ -222,7 +225,6 @@ def judge_reserved(row: Reserved) -> Verdict:
         evidence=(
             Evidence("memory of equal blocks", row.group_bytes, "bytes", Where(device_id=row.device_id)),
             Evidence("share of the device", row.share_of_total, "share"),
-            Evidence("blocks", row.block_count, "blocks"),
             *((Evidence("requests that this serves", row.slot_count, "requests"),) if row.slot_count else ()),
             *((Evidence("made by", row.stack, ""),) if row.stack else ()),
         ),
@@ -257,10 +259,7 @@ def judge_failed(row: Failed) -> Verdict:
     return Finding(
         summary=f"memory ran out where the KV cache is {doing}: {format_bytes(row.tried_bytes or 0)} asked for with"
         f" {format_bytes(row.allocated_bytes or 0)} of {format_bytes(row.total_bytes or 0)} allocated",
-        evidence=(
-            Evidence("allocation that failed", row.tried_bytes or 0, "bytes", Where(device_id=row.device_id)),
-            Evidence("where", row.stack or "", ""),
-        ),
+        evidence=(Evidence("where", row.stack or "", "", Where(device_id=row.device_id)),),
         severity=Severity.CRITICAL,
         bytes=row.tried_bytes,
         confidence=0.75,
@@ -306,24 +305,68 @@ FIXES = (
         source="python -m engine bench --help",
     ),
 )
+CONFIG_SQL = """
+SELECT engine, length_count, slot_count, token_bytes, weight_bytes, total_bytes, token_count, EXISTS (SELECT 1 FROM oom) AS is_failed,
+    EXISTS (SELECT 1 FROM oom_cause WHERE cause IN ('foreign', 'abandoned', 'capped', 'fragmentation')) AS is_explained
+FROM reserved_setting ORDER BY length_count * slot_count DESC LIMIT 1
+"""
+
+
+class Configured(NamedTuple):
+    """What a configuration reserves: slots of the longest length."""
+
+    engine: str
+    length_count: float
+    slot_count: float
+    token_bytes: int
+    weight_bytes: int | None
+    total_bytes: int | None
+    token_count: float | None
+    is_failed: bool
+    is_explained: bool
+
+
+def judge_configured(row: Configured) -> Verdict:
+    """Most of a large reservation is never used, or it cannot be had."""
+    reserved = row.length_count * row.slot_count * row.token_bytes
+    if (
+        row.is_explained
+        or row.total_bytes is None
+        or reserved < THRESHOLDS["least_reserved_share"].value * row.total_bytes
+    ):
+        return None
+    left = row.total_bytes - (row.weight_bytes or 0)
+    waste = None if row.token_count is None else 1 - row.token_count / row.length_count
+    if reserved <= left and (waste is None or waste < THRESHOLDS["least_waste"].value):
+        return None
+    used = (
+        f"; requests of {row.token_count:,.0f} tokens use {1 - waste:.1%} of it"
+        if waste is not None and row.token_count is not None
+        else ""
+    )
+    return Finding(
+        summary=f"{row.slot_count:.0f} slots of {row.length_count:,.0f} tokens reserve {format_bytes(reserved)} for the KV cache, and"
+        f" {format_bytes(left)} are left beside the weights{used}",
+        evidence=(
+            Evidence("reserved for the KV cache", reserved, "bytes"),
+            Evidence("left beside the weights", left, "bytes"),
+            Evidence("tokens reserved", row.length_count * row.slot_count, "tokens"),
+            *((Evidence("share of it that is never used", waste, "share"),) if waste is not None else ()),
+        ),
+        severity=Severity.CRITICAL if row.is_failed else Severity.HIGH,
+        bytes=int(reserved * (waste or 0.0)) or None,
+        confidence=0.8,
+        fixes=RESERVED_FIXES,
+    )
+
+
 RESERVED_FIXES = (
-    Fix(
-        "vllm",
-        "serve the model with vllm serve, or SGLang, or TensorRT-LLM",
-        "the cache is paged: memory goes with the tokens that are there",
-        source="https://docs.vllm.ai/en/latest/design/paged_attention.html",
-    ),
+    *FIXES[:4],
     Fix(
         "transformers",
         'generate_batch() (continuous batching with a paged cache); or cache_implementation="offloaded" or "quantized", batch 1',
         "memory goes with the tokens that are there, or lies elsewhere",
         source="https://huggingface.co/docs/transformers/kv_cache (names checked on main of 2026)",
-    ),
-    Fix(
-        "pytorch",
-        "blocks of 16 to 64 tokens from one pool, with a block table for each request",
-        "what is reserved beyond the last token is less than one block",
-        source="PagedAttention, Kwon et al. 2023, section 4",
     ),
     Fix(
         "system",
@@ -345,5 +388,8 @@ RULE = Rule(
     also=(
         Sign(("allocator_block",), ("memory-snapshot",), RESERVED_SQL, Reserved, judge_reserved),
         Sign(("oom_event",), ("oom-text",), FAILED_SQL, Failed, judge_failed),
+        Sign(
+            ("engine_setting", "model_shape"), ("engine-log", "engine-config"), CONFIG_SQL, Configured, judge_configured
+        ),
     ),
 )

@@ -35,7 +35,7 @@ THRESHOLDS = {
 SQL = """
 SELECT tried_bytes, total_bytes, allocated_bytes, free_bytes, device_id, phase, stack, is_serving,
     (SELECT max(vocabulary_count) FROM model_shape) AS vocabulary_count,
-    (SELECT any_value(told) FROM engine_setting WHERE setting = 'max_num_seqs') AS sequences
+    (SELECT max(told_count) FROM engine_choice WHERE setting = 'running_limit') AS sequence_count
 FROM oom_cause WHERE cause = 'logits' ORDER BY source_id, oom_event_id LIMIT 1
 """
 
@@ -52,7 +52,7 @@ class Failure(NamedTuple):
     stack: str | None
     is_serving: bool
     vocabulary_count: float | None
-    sequences: str | None
+    sequence_count: float | None
 
 
 def judge(row: Failure) -> Verdict:
@@ -64,6 +64,8 @@ def judge(row: Failure) -> Verdict:
         if row.vocabulary_count:
             tokens = row.tried_bytes / row.vocabulary_count / THRESHOLDS["bytes_per_logit"].value
             evidence.append(Evidence("tokens whose logits have that size", tokens, "tokens"))
+    if row.sequence_count is not None:
+        evidence.append(Evidence("sequences that may run at once", row.sequence_count, "sequences"))
     if row.stack is not None:
         evidence.append(Evidence("where", row.stack, ""))
     stands_for = f", the fp32 logits of {tokens:,.0f} tokens" if tokens else ""

@@ -87,23 +87,26 @@ def judge(row: Refusal) -> Verdict:
 
 
 FIGURE_SQL = """
-SELECT max(amount_count) FILTER (figure = 'max_model_len') AS model_length_count, max(amount_count) FILTER (figure = 'kv_tokens') AS kv_token_count
+SELECT coalesce(max(amount_count) FILTER (figure = 'max_model_len'), (SELECT max(told_count) FROM engine_choice WHERE setting = 'model_len'))
+        AS model_length_count, max(amount_count) FILTER (figure = 'kv_tokens') AS kv_token_count
 FROM engine_figure
 WHERE NOT EXISTS (SELECT 1 FROM memory_refusal WHERE refusal = 'model_length')
-GROUP BY source_id, replica_id HAVING model_length_count IS NOT NULL AND kv_token_count > 0
-ORDER BY model_length_count / kv_token_count DESC LIMIT 1
+GROUP BY source_id, replica_id HAVING kv_token_count > 0
+ORDER BY kv_token_count LIMIT 1
 """
 
 
 class Figures(NamedTuple):
     """What the engine says of its cache."""
 
-    model_length_count: float
+    model_length_count: float | None
     kv_token_count: float
 
 
 def judge_figures(row: Figures) -> Verdict:
     """Fewer than two of the longest requests fit."""
+    if row.model_length_count is None:
+        return None
     ratio = row.model_length_count / row.kv_token_count
     if ratio <= THRESHOLDS["warn_ratio"].value:
         return None

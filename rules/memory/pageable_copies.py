@@ -221,8 +221,14 @@ FIXES = (
     ),
     Fix(
         "engine",
-        "--weight-copies prefetch --staging pinned --kv-copies pinned",
-        "copies from pinned memory run beside the kernels",
+        "--weight-copies prefetch",
+        "the next layer comes from pinned memory while this one is computed",
+        source="python -m engine bench --help",
+    ),
+    Fix(
+        "engine",
+        "--staging pinned --kv-copies pinned",
+        "inputs and KV are copied from pinned memory, without a wait",
         source="python -m engine bench --help",
     ),
 )
