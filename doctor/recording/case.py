@@ -113,7 +113,8 @@ def _run(command: Sequence[str], environment: dict[str, str], plan: Plan, work: 
     with sampler:
         ending = supervise(command, environment, plan.limits, work, running.append)
     stopped = (f"the command was told to end: {ending.stopped_by}",) if ending.stopped_by else ()
-    return ending, (*stopped, *((sampler.outcome.note,) if sampler.outcome.note else ()))
+    unsampled = (f"vitals of devices are missing: {sampler.outcome.note}",) if sampler.outcome.note else ()
+    return ending, (*stopped, *unsampled)
 
 
 def _keep(files: Sequence[Path], folder: Path, clean: Clean) -> tuple[tuple[Path, ...], tuple[str, ...]]:

@@ -49,5 +49,7 @@ def _why_none(notes: list[dict[str, object]], window: Window) -> str:
     problems = [str(note["problem"]) for note in notes if note["problem"]]
     if problems:
         return f"the profiler of torch refused: {problems[0]}"
+    if not any(note["is_final"] for note in notes):
+        return "the command was ended before Python could write the trace"
     steps = max(int(str(note["steps"])) for note in notes)
     return f"the command ran {steps} steps, and the window begins after {window.skip_steps}: give fewer --skip-steps"

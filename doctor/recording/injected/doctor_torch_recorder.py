@@ -104,8 +104,15 @@ class Recorder:
         self._watch_graphs(torch.cuda.CUDAGraph)
         os.register_at_fork(after_in_child=self._forked)
         atexit.register(self._close)
+        self._tell(is_final=False)
         if self._skip == 0:
-            self._begin()
+            torch.cuda._lazy_call(self._device_is_used)
+
+    def _device_is_used(self) -> None:
+        """The program is about to use a device for the first time: a window without a beginning begins here."""
+        with self._lock:
+            if self._profile is None and not self._is_done:
+                self._begin(has_device=True)
 
     def _watch_graphs(self, graph_class: Any) -> None:
         replay = graph_class.replay
@@ -155,7 +162,8 @@ class Recorder:
         """A step is about to run."""
         if source == "module" and self._source == "graph":
             return
-        if self._torch.cuda.is_available() and self._torch.cuda.is_current_stream_capturing():
+        # asking whether there is a device would initialise CUDA, and children forked later could not use it
+        if self._torch.cuda.is_initialized() and self._torch.cuda.is_current_stream_capturing():
             return
         with self._lock:
             if source == "graph" and self._source != "graph":
@@ -175,7 +183,7 @@ class Recorder:
     def _count(self) -> None:
         if not self._is_done:
             if self._profile is None and self._num_steps >= self._skip:
-                self._begin()
+                self._begin(has_device=self._torch.cuda.is_initialized())
             elif self._profile is not None and self._is_over():
                 self._end()
             elif self._profile is not None and self._thread == threading.get_ident():
@@ -185,13 +193,13 @@ class Recorder:
     def _is_over(self) -> bool:
         return self._num_steps >= self._skip + self._length or time.monotonic() - self._began > self._seconds
 
-    def _begin(self) -> None:
-        profiler, cuda = self._torch.profiler, self._torch.cuda
+    def _begin(self, *, has_device: bool) -> None:
+        profiler = self._torch.profiler
         activities = [profiler.ProfilerActivity.CPU]
-        if cuda.is_available():
+        if has_device:
             activities.append(profiler.ProfilerActivity.CUDA)
-            if cuda.is_initialized():
-                cuda.synchronize()
+        if self._torch.cuda.is_initialized():
+            self._torch.cuda.synchronize()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -255,8 +263,12 @@ class Recorder:
         with self._lock:
             if self._profile is not None:
                 self._end()
-            note = {"steps": self._num_steps, "is_recorded": self._is_done, "problem": self._problem}
-            (self._folder / f"torch-{os.getpid()}.note").write_text(json.dumps(note), encoding="utf-8")
+            self._tell(is_final=True)
+
+    def _tell(self, *, is_final: bool) -> None:
+        """Leave a note on what was seen, for doctor to say why there is no trace."""
+        note = {"steps": self._num_steps, "problem": self._problem, "is_final": is_final}
+        (self._folder / f"torch-{os.getpid()}.note").write_text(json.dumps(note), encoding="utf-8")
 
     def _forked(self) -> None:
         """A child of a recorded process has no profiler of its own; it begins anew."""

@@ -28,6 +28,21 @@ orphan = subprocess.Popen(["sleep", "600"], start_new_session=True)
 print("orphan", orphan.pid, "user", sys.modules["sitecustomize"].GREETING)
 sys.exit(7)
 """
+WORKER_AND_SIGNAL = """
+import multiprocessing, os, signal, time, torch
+
+def steps():
+    model = torch.nn.Linear(4, 4)
+    for _ in range(8):
+        model(torch.randn(1, 4))
+
+worker = multiprocessing.get_context("fork").Process(target=steps)
+worker.start()
+worker.join()
+steps()
+os.kill(os.getpid(), signal.SIGTERM)
+time.sleep(60)
+"""
 PLAYED_NSYS = f"""#!/bin/sh
 while [ "${{1#--}}" != "$1" ] || [ "$1" = profile ]; do
     case "$1" in --output=*) output="${{1#--output=}}";; esac; shift
@@ -92,6 +107,14 @@ def test_nothing_private_is_kept(steps: tuple[Path, subprocess.CompletedProcess[
     assert {path.name.split("-")[0] for path in case.iterdir()} == {"torch", "vitals.jsonl"}
     kept = json.dumps(trace_in(steps[0])) + (case / "vitals.jsonl").read_text(encoding="utf-8")
     assert not [word for word in ("geheim", "SECRET_TOKEN", str(steps[0]), os.uname().nodename + '"') if word in kept]
+
+
+def test_a_forked_worker_and_a_process_told_to_end_both_leave_their_trace(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="needs the extra 'engine'")
+    (tmp_path / "program.py").write_text(WORKER_AND_SIGNAL)
+    done = recorded(tmp_path, "--profiler", "torch", "--skip-steps", "2", "--", sys.executable, "program.py")
+    assert done.returncode == 128 + signal.SIGTERM, done.stderr
+    assert len(list((tmp_path / "case").glob("torch-*.pt.trace.json.gz"))) == 2
 
 
 def test_the_documented_engine_is_recorded_and_the_case_is_read(

@@ -1,4 +1,4 @@
-"""The recorder inside a program that replays CUDA graphs: replays are the steps, not the calls of warm-up and capture."""
+"""The recorder in a program that replays CUDA graphs: replays are the steps, not the calls of warm-up and capture."""
 
 from __future__ import annotations
 
