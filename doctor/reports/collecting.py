@@ -21,7 +21,7 @@ def recipe_for(kind: str) -> Recipe:
 
 _NSYS = Recipe(
     "Nsight Systems report",
-    "record a few dozen steps.",
+    "`doctor record -- COMMAND` makes one with vitals beside it; or a few dozen steps by hand:",
     "nsys profile --trace=cuda,nvtx --sample=none --cpuctxsw=none --cuda-graph-trace=node -o trace COMMAND",
 )
 _RECIPES = {
@@ -33,8 +33,10 @@ _RECIPES = {
         "wrap a few steps in torch.profiler and export them.",
         'with torch.profiler.profile() as profiler: run(); profiler.export_chrome_trace("trace.json.gz")',
     ),
-    "nvml": Recipe("NVML sample", "run while the problem is there.", "doctor vitals"),
-    "nvidia-smi": Recipe("nvidia-smi", "run while the problem is there.", "nvidia-smi -q -x > nvidia-smi.xml"),
+    "nvml": Recipe(
+        "samples of NVML", "while the problem is there.", "doctor vitals --watch --format json > vitals.jsonl"
+    ),
+    "nvidia-smi": Recipe("nvidia-smi", "while the problem is there.", "nvidia-smi -q -x > nvidia-smi.xml"),
     "oom-text": Recipe(
         "out-of-memory text", "keep the whole error, traceback included.", "COMMAND 2>&1 | tee serve.log"
     ),
@@ -52,7 +54,9 @@ _RECIPES = {
     "nccl-log": Recipe("NCCL log", "start every rank with:", "NCCL_DEBUG=INFO NCCL_DEBUG_FILE=nccl.%h.%p.log COMMAND"),
     "kernel-log": Recipe("kernel log", "of the machine, around the problem.", "dmesg --time-format=iso > dmesg.txt"),
     "cgroup": Recipe(
-        "limits of the container", "from inside it.", "head -50 /sys/fs/cgroup/{cpu,memory}.* > cgroup.txt"
+        "limits of the container",
+        "from inside it.",
+        "head -50 /sys/fs/cgroup/cpu.{max,stat} /proc/pressure/* > cgroup.txt",
     ),
     "topology": Recipe("topology", "of the machine.", "nvidia-smi topo -m > topology.txt"),
     "bench-table": Recipe(
