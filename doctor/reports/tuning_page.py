@@ -21,6 +21,8 @@ from doctor.units import format_speedup
 
 SCHEMA = "doctor.tuning/1"
 _WIDEST = 120
+_UNKNOWN = "-"
+_LEAST_SPREAD_TOLD = 0.005
 _COLUMNS = ("finding", "change", "tokens/s", "speed-up", "promised", "verdict")
 
 
@@ -65,14 +67,22 @@ def _table(trials: Iterable[Trial]) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for _ in range(2):
-        table.add_column(justify="right", no_wrap=True)
-    table.add_column()
-    table.add_column(overflow="fold")
-    table.add_row(*_COLUMNS, style="bold")
     for trial in trials:
-        table.add_row(*_cells(trial), style="green" if trial.verdict is Verdict.KEPT else "")
+        style = "green" if trial.verdict is Verdict.KEPT else ""
+        what = ", ".join(_plain(change) for change in trial.changes)
+        table.add_row(f"  {trial.verdict.value}", f"{wording.clean(trial.rule)}: {what}", style=style)
+        table.add_row("", _came_of(trial))
     return table
+
+
+def _came_of(trial: Trial) -> str:
+    if trial.before is None or trial.after is None or trial.speedup is None:
+        return wording.clean(trial.note)
+    promised = _promised(trial.promise)
+    return (
+        f"{_speed(trial.before)} -> {_speed(trial.after)} tokens/s, {format_speedup(trial.speedup)}"
+        f"{f'; promised {promised}' if promised != _UNKNOWN else ''}"
+    )
 
 
 def _markdown(tuning: Tuning, presentation: Presentation) -> str:
@@ -164,8 +174,8 @@ def _cells(trial: Trial) -> tuple[str, ...]:
     return (
         wording.clean(trial.rule),
         ", ".join(_plain(change) for change in trial.changes),
-        "-" if trial.after is None else _speed(trial.after),
-        "-" if trial.speedup is None else format_speedup(trial.speedup),
+        _UNKNOWN if trial.after is None else _speed(trial.after),
+        _UNKNOWN if trial.speedup is None else format_speedup(trial.speedup),
         _promised(trial.promise),
         f"{trial.verdict.value}{f': {wording.clean(trial.note)}' if trial.note else ''}",
     )
@@ -173,7 +183,7 @@ def _cells(trial: Trial) -> tuple[str, ...]:
 
 def _promised(promise: Promise | None) -> str:
     if promise is None or promise.expected is None:
-        return "-"
+        return _UNKNOWN
     if promise.low is None or promise.high is None:
         return format_speedup(promise.expected)
     return f"{promise.expected:.2g}x ({promise.low:.2g} to {promise.high:.2g})"
@@ -181,10 +191,8 @@ def _promised(promise: Promise | None) -> str:
 
 def _speed(speed: Speed) -> str:
     """Median, and how far the runs lie apart."""
-    middle = speed.median
-    if len(speed.tokens_per_s) == 1 or not middle:
-        return f"{middle:,.0f}"
-    return f"{middle:,.0f} (+-{(speed.highest - speed.lowest) / 2 / middle:.0%})"
+    spread = (speed.highest - speed.lowest) / 2 / speed.median
+    return f"{speed.median:,.0f}{f' (+-{spread:.0%})' if spread >= _LEAST_SPREAD_TOLD else ''}"
 
 
 def _plain(change: Change) -> str:

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from doctor.errors import UsageError
-from doctor.formats.private_paths import without_folders
 
 _DROP = "drop"
 _OFF = "--no-"
 _HELP_LINE = re.compile(r"^ {1,8}(?:-\w, )?(--[a-z][a-z0-9-]*)(?: / (--[a-z][a-z0-9-]*))?", re.MULTILINE)
+_BROKEN_WORD = re.compile(r"(?<=\w-)\s+")
+_FOLDERS = re.compile(r"[^\s:=,']*/")
 _DEFAULT = re.compile(r"\[default:\s*([^;\]]+)")
 
 
@@ -75,10 +76,10 @@ class Manual:
     def parse(cls, text: str) -> Manual:
         """Read the help that click prints; of other forms only the names are understood."""
         found = list(_HELP_LINE.finditer(text))
-        ends = [match.start() for match in found[1:]] + [len(text)]
+        ends = [*(match.start() for match in found[1:]), len(text)]
         defaults = {
-            _key(match[1]): _default(match[2] is not None, " ".join(text[match.end() : end].split()))
-            for match, end in zip(found, ends, strict=True)
+            _key(match[1]): _default(match[2] is not None, _BROKEN_WORD.sub("", text[match.end() : end]))
+            for match, end in zip(found, ends, strict=False)
         }
         return cls(defaults, bool(defaults))
 
@@ -176,8 +177,8 @@ def changes(before: CommandLine, after: CommandLine) -> tuple[Change, ...]:
 
 
 def _shown(option: Option | None) -> str | None:
-    """As typed, without folders."""
-    return None if option is None else without_folders(str(option))
+    """As typed, without folders: they name people and hosts."""
+    return None if option is None else _FOLDERS.sub("", str(option))
 
 
 def _options(words: Iterable[str]) -> tuple[Option, ...]:

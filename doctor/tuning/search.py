@@ -10,7 +10,7 @@ from doctor import api
 from doctor.diagnosis.outcome import Diagnosis, RankedFinding
 from doctor.errors import UsageError
 from doctor.rule import Severity
-from doctor.tuning.command_line import CommandLine, Manual, Setting, changes
+from doctor.tuning.command_line import CommandLine, Manual, Option, Setting, changes
 from doctor.tuning.outcome import Found, Promise, Speed, Step, Trial, Tuning, Verdict
 from doctor.tuning.program import Measured, Program, Refused
 
@@ -72,10 +72,11 @@ class _Search:
         self._program = Program(folder, plan.repeats, plan.timeout_s)
         self._manual = Manual()
         self._failed: set[Setting] = set()
-        self._refused: set[CommandLine] = set()
+        self._tried: set[frozenset[Option]] = set()
 
     def run(self) -> Tuning:
         self._manual = self._program.manual(self._given)
+        self._tried.add(frozenset(self._given.options))
         here = self._program.run(self._given)
         if isinstance(here, Refused):
             raise UsageError(f"the command does not run as it was given: {here.because}")
@@ -95,7 +96,7 @@ class _Search:
         better: Measured | None = None
         for suggestion in self._suggestions(diagnosis):
             line = here.line.changed_by(suggestion.setting, self._manual)
-            if line == here.line or line in self._refused or suggestion.setting in self._failed:
+            if line == here.line or frozenset(line.options) in self._tried or suggestion.setting in self._failed:
                 continue
             if self._program.run_count >= self._plan.most_runs:
                 break
@@ -118,10 +119,10 @@ class _Search:
                     yield _Suggestion(finding.rule, fix.setting, setting, _promise(finding))
 
     def _try(self, suggestion: _Suggestion, here: Measured, line: CommandLine) -> tuple[Trial, Measured | None]:
+        self._tried.add(frozenset(line.options))
         there = self._program.run(line)
         what = (suggestion.rule, suggestion.text, changes(here.line, line))
         if isinstance(there, Refused):
-            self._refused.add(line)
             return Trial(*what, Verdict.REFUSED, note=there.because), None
         pairs = [(here.speed, there.speed)]
         if self._is_unclear(*pairs[0]) and self._program.run_count + 2 <= self._plan.most_runs:

@@ -79,11 +79,9 @@ def tuned(folder: Path, sick: dict[str, Any], repeats: int) -> dict[str, Any]:
     """What `doctor tune` makes of a sick command line: its report as JSON, and as Markdown under `page`."""
     with tempfile.TemporaryDirectory() as scratch:
         target = Path(scratch) / "tune"
-        subprocess.run(
-            [sys.executable, "-m", "doctor.cli.main", "tune", "--repeat", str(repeats), "-o", str(target), "--",
-             *command(folder, sick)],
-            stdout=subprocess.DEVNULL, check=True,
-        )  # fmt: skip
+        options = ["--repeat", str(repeats), "--at-least", "medium", "-o", str(target)]
+        doctor = [sys.executable, "-m", "doctor.cli.main", "tune", *options, "--"]
+        subprocess.run([*doctor, *command(folder, sick)], stdout=subprocess.DEVNULL, check=True)
         report: dict[str, Any] = json.loads((target / "tuning.json").read_text("utf-8"))
         return {**report, "page": (target / "tuning.md").read_text("utf-8")}
 
