@@ -92,7 +92,10 @@ class Diagnoses:
         """
         from doctor import api  # noqa: PLC0415 - only tests that use doctor pay for it
         from doctor.diagnosis.options import DiagnosisOptions  # noqa: PLC0415
+        from doctor.errors import UsageError  # noqa: PLC0415
 
+        if not paths:
+            raise UsageError("diagnosis.of() takes the evidence: files, folders or patterns")
         named = tuple(self._place(os.fspath(path)) for path in paths)
         options = DiagnosisOptions(window, range_name, unprofiled_seconds)
         key = (tuple((name, _state(name)) for name in named), options)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from markdown_it import MarkdownIt
 
 from doctor.checks.check import Check, CheckResult, Demand
 from doctor.checks.judging import bounds_of, breaches
@@ -55,6 +56,20 @@ def test_results_of_checks_name_the_ill_check_and_no_control_character(output: s
     text = render_checks(results(diagnoses.launch_bound()), output)
     assert "decode" in text
     assert not {"\x00", "\x1b"} & set(text)
+
+
+@every_diagnosis
+def test_markdown_is_tables_and_text_and_never_html_or_links(diagnosis: Callable[[], Diagnosis]) -> None:
+    reader = MarkdownIt("commonmark", {"linkify": False}).enable("table")
+    for text in (
+        render(diagnosis(), "markdown", Presentation()),
+        render_checks(results(diagnosis()), "markdown"),
+    ):
+        blocks = reader.parse(text)
+        kinds = {token.type for block in blocks for token in (block, *(block.children or ()))}
+        assert "heading_open" in kinds
+        assert not kinds & {"html_block", "html_inline", "link_open", "image", "code_block", "fence"}
+    assert len([block for block in blocks if block.type == "table_open"]) == 1
 
 
 def test_the_schemas_refuse_what_is_wrong() -> None:
