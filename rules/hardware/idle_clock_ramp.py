@@ -34,8 +34,8 @@ THRESHOLDS = {
 SQL = """
 SELECT ramp.device_id, count(*) AS pause_count,
     count(*) FILTER (coalesce(state_before_id >= $min_state, sm_clock_before_hz < 0.5 * ramp.sm_clock_max_hz)
-        AND sm_clock_hz < $max_clock_share * ramp.sm_clock_max_hz) AS slow_count,
-    median(rest_ns) AS rest_ns, median(sm_clock_hz / ramp.sm_clock_max_hz) AS clock_share, any_value(ramp.sm_clock_max_hz) AS sm_clock_max_hz,
+        AND ramp.sm_clock_hz < $max_clock_share * ramp.sm_clock_max_hz) AS slow_count,
+    median(rest_ns) AS rest_ns, median(ramp.sm_clock_hz / ramp.sm_clock_max_hz) AS clock_share, any_value(ramp.sm_clock_max_hz) AS sm_clock_max_hz,
     bool_and(ramp.is_persistence_on) AS is_persistence_on,
     any_value(state.sm_clock_hz) AS busy_clock_hz
 FROM clock_ramp AS ramp LEFT JOIN gpu_state AS state USING (device_id)

@@ -1,0 +1,62 @@
+"""Reconstructed from vllm-project/vllm#4238 (PCIe root ports, no NVLink, two devices at half load), NVIDIA/nccl#2079
+and nccl#949 (access control on bridges), noonghunna/club-3090#356 (two devices without peer access)."""
+
+from __future__ import annotations
+
+from tests.rules.communication.test_straggler_rank import ranks
+from tests.support.device_texts import nccl_log, smi_table, topology
+from tests.support.traces import shared_trace
+from tests.support.verdicts import Clinic
+
+RULE = "interconnect-slow"
+SLOW = topology([["X", "PHB"], ["PHB", "X"]])
+FAST = topology([["X", "NV18"], ["NV18", "X"]])
+HALF = smi_table([{"busy": 50, "used": 20000}] * 2, [(0, 4711, "python3", 19000), (1, 4712, "python3", 19000)])
+SERVE = "$ vllm serve mistralai/Mistral-7B-v0.1 --tensor-parallel-size 2\n"
+NO_PEERS = " \tGPU0\tGPU1\t\n GPU0\tX\tCNS\t\n GPU1\tCNS\tX\t\n\nLegend:\n\n  X    = Self\n  OK   = Status Ok\n  CNS  = Chipset not supported\n"
+
+
+def test_fires_on_tensor_parallelism_through_the_cpu(clinic: Clinic) -> None:
+    verdicts = clinic.told(SERVE + SLOW + HALF)
+    assert RULE in verdicts.found
+    assert "2 devices share a layer over PHB" in verdicts.finding(RULE)["summary"]
+
+
+def test_nvlink_clears_it(clinic: Clinic) -> None:
+    verdicts = clinic.told(SERVE + FAST + HALF)
+    assert RULE not in verdicts.found
+    assert "joined by NVLink" in verdicts.ruled_out[RULE]
+
+
+def test_replicas_need_no_link(clinic: Clinic) -> None:
+    assert RULE not in clinic.told(SERVE.replace("tensor", "data") + SLOW + HALF).found
+
+
+def test_fires_on_exchange_through_host_memory(clinic: Clinic) -> None:
+    log = nccl_log(["a", "a"], via="via SHM/direct/direct", said=["NCCL_P2P_DISABLE set by environment to 1."])
+    verdicts = clinic.told(log)
+    assert "NCCL_P2P_DISABLE=1" in verdicts.finding(RULE)["summary"]
+    assert "host memory (SHM)" in verdicts.finding(RULE)["summary"]
+
+
+def test_fires_on_refused_peer_access(clinic: Clinic) -> None:
+    assert "chipset not supported" in clinic.told(SERVE + NO_PEERS).finding(RULE)["summary"]
+
+
+def test_a_recording_says_what_the_link_costs(clinic: Clinic) -> None:
+    costly, cheap = clinic.folder / "costly", clinic.folder / "cheap"
+    for folder, transfer_us in ((costly, 60.0), (cheap, 1.0)):
+        folder.mkdir()
+        for place, program in enumerate(ranks([(60.0, 60.0)] * 40, transfer_us=transfer_us)):
+            program.write(folder / f"rank{place}.json")
+    finding = clinic.told(costly, SLOW).finding(RULE)
+    assert "50% of the window is exposed communication" in finding["summary"]
+    assert finding["gain"]["speedup_bound"] > 1.8
+    assert "exposed communication is" in clinic.told(cheap, SLOW).ruled_out[RULE]
+
+
+def test_the_real_log_and_matrix_of_two_h200_are_clean(clinic: Clinic) -> None:
+    verdicts = clinic.told(shared_trace("h200x2/nccl.log.gz"), shared_trace("h200x2/topo.txt"))
+    assert verdicts.found == set()
+    assert "joined by NVLink (18 links)" in verdicts.ruled_out[RULE]
+    assert "on one host" in verdicts.ruled_out["nccl-socket-fallback"]

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from tests.support.device_texts import busy, query_gpu
+from tests.support.verdicts import Clinic
+
+RULE = "clocks-locked-low"
+LOW = {"clocks__current__sm": "1200 MHz", "power__draw": "290.00 W"}
+NAMED = {"clocks_event_reasons__applications_clocks_setting": "Active"}
+
+
+def test_fires_where_the_driver_names_the_setting(clinic: Clinic) -> None:
+    verdicts = clinic.told(query_gpu(busy(**LOW, **NAMED)))
+    assert verdicts.first == RULE
+    assert verdicts.finding(RULE)["gain"]["speedup_bound"] == 1980 / 1200
+
+
+def test_fires_on_a_clock_that_stands_still_and_nothing_holds(clinic: Clinic) -> None:
+    assert clinic.told(query_gpu(busy(**LOW))).finding(RULE)["confidence"] < 0.7
+
+
+def test_is_silent_on_a_clock_that_moves(clinic: Clinic) -> None:
+    rows = [row | {"clocks.current.sm": f"{1100 + 40 * place} MHz"} for place, row in enumerate(busy(**LOW))]
+    assert RULE not in clinic.told(query_gpu(rows)).found
+
+
+def test_is_silent_where_heat_or_power_is_the_reason(clinic: Clinic) -> None:
+    heat = busy(**LOW, **NAMED, clocks_event_reasons__sw_thermal_slowdown="Active")
+    assert RULE not in clinic.told(query_gpu(heat)).found
+    power = busy(**LOW, **NAMED, clocks_event_reasons__sw_power_cap="Active", power__limit="300.00 W")
+    assert clinic.told(query_gpu(power)).first == "power-capped"
+
+
+def test_is_silent_just_above_the_threshold(clinic: Clinic) -> None:
+    assert RULE not in clinic.told(query_gpu(busy(clocks__current__sm="1584 MHz", **NAMED))).found

@@ -1,0 +1,57 @@
+"""Reconstructed from wtdcode/vllm-backport#62: Xid 48, 63, 94, 154 on one address, remapped rows 11, then 12."""
+
+from __future__ import annotations
+
+from tests.support.device_texts import busy, query_gpu, smi_table
+from tests.support.verdicts import Clinic
+
+RULE = "ecc-xid-hardware"
+KERNEL_LOG = """\
+[86400.125125] NVRM: Xid (PCI:0000:41:00): 48, pid=2345, name=python3, An uncorrectable double bit error (DBE) has been detected
+[86400.125225] NVRM: Xid (PCI:0000:41:00): 63, pid='<unknown>', name=<unknown>, Row Remapper: New row marked for remapping, reset gpu to activate.
+[86400.125325] NVRM: Xid (PCI:0000:41:00): 94, pid=2345, name=python3, Contained: CE User Channel (0x9). RST: No, D-RST: No
+[86401.125125] NVRM: Xid (PCI:0000:41:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)
+"""
+SOFTWARE_LOG = """\
+[12345.678901] NVRM: Xid (PCI:0000:41:00): 31, pid=2345, name=python3, Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_0
+[12346.678901] NVRM: Xid (PCI:0000:41:00): 13, pid=2345, name=python3, Graphics Exception: ESR 0x504730=0xc0e000e
+[12347.678901] NVRM: Xid (PCI:0000:41:00): 43, pid=2345, name=python3, Ch 00000008
+"""
+
+
+def test_fires_on_errors_that_hardware_raises(clinic: Clinic) -> None:
+    verdicts = clinic.told(KERNEL_LOG)
+    assert verdicts.first == RULE
+    assert "Xid 48, 63, 94, 154" in verdicts.finding(RULE)["summary"]
+    assert verdicts.finding(RULE)["severity"] == "critical"
+
+
+def test_rules_out_errors_that_programs_raise(clinic: Clinic) -> None:
+    verdicts = clinic.told(SOFTWARE_LOG)
+    assert RULE not in verdicts.found
+    assert "usually raised by a program" in verdicts.ruled_out[RULE]
+
+
+def test_a_device_off_the_bus_counts_without_a_number(clinic: Clinic) -> None:
+    log = "Nov 29 14:43:43 box kernel: NVRM: GPU 0000:3d:00.0: GPU has fallen off the bus.\n"
+    assert "fell off the bus" in clinic.told(log).finding(RULE)["summary"]
+
+
+def test_fires_on_uncorrected_errors_of_the_table(clinic: Clinic) -> None:
+    assert RULE in clinic.told(smi_table([{"ecc": 2, "busy": 90}])).found
+    assert RULE not in clinic.told(smi_table([{"ecc": 0, "busy": 90}])).found
+
+
+def test_rows_that_grow_are_worse_than_rows_of_the_past(clinic: Clinic) -> None:
+    counters = {"remapped_rows.correctable": "0", "remapped_rows.pending": "No"}
+    growing = [
+        row | counters | {"remapped_rows.uncorrectable": str(11 + place // 5)} for place, row in enumerate(busy())
+    ]
+    assert clinic.told(query_gpu(growing)).finding(RULE)["severity"] == "critical"
+    past = [row | counters | {"remapped_rows.uncorrectable": "11"} for row in busy()]
+    assert clinic.told(query_gpu(past)).finding(RULE)["severity"] == "info"
+
+
+def test_a_row_that_waits_for_a_reset_is_critical(clinic: Clinic) -> None:
+    rows = [row | {"remapped_rows.uncorrectable": "1", "remapped_rows.pending": "Yes"} for row in busy(2)]
+    assert clinic.told(query_gpu(rows)).finding(RULE)["severity"] == "critical"

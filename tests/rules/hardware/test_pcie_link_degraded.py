@@ -1,0 +1,39 @@
+"""Reconstructed from local-inference-lab/rtx6kpro PR#88: one of several cards at gen 2, 100 % busy for hours."""
+
+from __future__ import annotations
+
+from tests.support.device_texts import busy, query_gpu
+from tests.support.verdicts import Clinic
+
+RULE = "pcie-link-degraded"
+
+
+def two_cards(**second: str) -> str:
+    rows = []
+    for first, other in zip(busy(5), busy(5, index="1", **second), strict=True):
+        rows += [first, other]
+    return query_gpu(rows)
+
+
+def test_names_the_card_whose_link_is_slow_under_load(clinic: Clinic) -> None:
+    verdicts = clinic.told(two_cards(pcie__link__gen__current="2"))
+    finding = verdicts.finding(RULE)
+    assert verdicts.first == RULE
+    assert "GPU 1" in finding["title"]
+    assert "13%" in finding["summary"]
+    assert "other devices of this machine are faster" in finding["summary"]
+
+
+def test_lanes_that_are_missing_count_too(clinic: Clinic) -> None:
+    assert "low: lanes" in clinic.told(two_cards(pcie__link__width__current="8")).finding(RULE)["summary"]
+
+
+def test_an_idle_card_lowers_its_link_on_purpose(clinic: Clinic) -> None:
+    verdicts = clinic.told(two_cards(pcie__link__gen__current="1", utilization__gpu="0 %", power__draw="60.00 W"))
+    assert RULE not in verdicts.found
+
+
+def test_one_good_sample_under_load_clears_it(clinic: Clinic) -> None:
+    rows = busy(5, pcie__link__gen__current="1")
+    rows[3]["pcie.link.gen.current"] = "5"
+    assert RULE not in clinic.told(query_gpu(rows)).found

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from tests.support.device_texts import busy, query_gpu
+from tests.support.verdicts import Clinic
+
+RULE = "power-capped"
+CAPPED = {
+    "power__draw": "349.10 W",
+    "power__limit": "350.00 W",
+    "clocks__current__sm": "1200 MHz",
+    "clocks_event_reasons__sw_power_cap": "Active",
+}
+
+
+def test_fires_on_a_limit_below_the_default(clinic: Clinic) -> None:
+    verdicts = clinic.told(query_gpu(busy(**CAPPED)))
+    assert verdicts.first == RULE
+    assert "350 W (default 700 W)" in verdicts.finding(RULE)["summary"]
+    assert verdicts.finding(RULE)["severity"] == "medium"
+
+
+def test_is_low_where_clocks_hardly_fall_and_memory_keeps_its_own(clinic: Clinic) -> None:
+    verdicts = clinic.told(query_gpu(busy(**(CAPPED | {"clocks__current__sm": "1700 MHz"}))))
+    assert verdicts.finding(RULE)["severity"] == "low"
+
+
+def test_is_cleared_at_the_default_limit(clinic: Clinic) -> None:
+    verdicts = clinic.told(query_gpu(busy(**(CAPPED | {"power__draw": "698.00 W", "power__limit": "700.00 W"}))))
+    assert RULE not in verdicts.found
+    assert "it is working" in verdicts.ruled_out[RULE]
+
+
+def test_knows_the_default_of_a_product_from_its_data_sheet(clinic: Clinic) -> None:
+    rows = [{k: v for k, v in row.items() if k != "power.default_limit"} for row in busy(**CAPPED)]
+    assert RULE in clinic.told(query_gpu(rows)).found
+
+
+def test_a_power_brake_is_high_at_any_limit(clinic: Clinic) -> None:
+    rows = busy(clocks_event_reasons__hw_power_brake_slowdown="Active", clocks__current__sm="990 MHz")
+    assert clinic.told(query_gpu(rows)).finding(RULE)["severity"] == "high"
