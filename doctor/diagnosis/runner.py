@@ -139,7 +139,7 @@ def _without_repeats(findings: list[Finding], sign_count: int) -> list[Finding]:
     if sign_count == 1 or len(findings) < 2:
         return findings
     replayed = [finding for finding in findings if finding.cure is not None]
-    speaker = replayed[0] if replayed else findings[0]
+    speaker = replayed[0] if replayed else max(findings, key=lambda one: (one.severity or Severity.INFO, one.confidence))
     others = [evidence for finding in findings if finding is not speaker for evidence in finding.evidence]
     return [replace(speaker, evidence=(*speaker.evidence, *others))]
 
