@@ -1,5 +1,7 @@
 """What tools print of devices, ranks and CPUs, built from figures: reconstructed, in the tools' own formats."""
 
+# ruff: noqa: E501 - the tools' own lines are long
+
 from __future__ import annotations
 
 import json
@@ -57,7 +59,7 @@ def query_gpu(rows: Sequence[Mapping[str, str]]) -> str:
     return "\n".join([", ".join(heads), *(", ".join(row[name] for name in names) for row in rows)]) + "\n"
 
 
-def busy(count: int = 10, **changes: str) -> list[dict[str, str]]:
+def busy(count: int = 10, /, **changes: str) -> list[dict[str, str]]:
     """Samples of an H100 at work, a second apart; keyword names have `__` for the dots of the field."""
     base = {
         "timestamp": "",

@@ -1,6 +1,8 @@
 """Reconstructed from vllm-project/vllm#4238 (PCIe root ports, no NVLink, two devices at half load), NVIDIA/nccl#2079
 and nccl#949 (access control on bridges), noonghunna/club-3090#356 (two devices without peer access)."""
 
+# ruff: noqa: E501 - the tools' own lines are long
+
 from __future__ import annotations
 
 from tests.rules.communication.test_straggler_rank import ranks

@@ -1,5 +1,7 @@
 """Reconstructed from ROCm/ATOM PR#1210 in the words of vLLM's and SGLang's own logs."""
 
+# ruff: noqa: E501 - the tools' own lines are long
+
 from __future__ import annotations
 
 from tests.support.verdicts import Clinic

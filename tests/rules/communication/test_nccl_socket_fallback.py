@@ -1,4 +1,4 @@
-"""Reconstructed from sgl-project/sglang PR#1427 and vllm PR#42075: a container without libibverbs or /dev/infiniband."""
+"""Reconstructed from sgl-project/sglang PR#1427 and vllm PR#42075: a container without libibverbs and cards."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """Reconstructed from vllm-project/vllm#1873 and #4238, and the article that this program goes back to."""
 
+# ruff: noqa: E501 - the tools' own lines are long
+
 from __future__ import annotations
 
 import json

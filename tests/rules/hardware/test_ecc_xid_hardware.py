@@ -1,5 +1,7 @@
 """Reconstructed from wtdcode/vllm-backport#62: Xid 48, 63, 94, 154 on one address, remapped rows 11, then 12."""
 
+# ruff: noqa: E501 - the tools' own lines are long
+
 from __future__ import annotations
 
 from tests.support.device_texts import busy, query_gpu, smi_table

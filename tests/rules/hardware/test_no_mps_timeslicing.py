@@ -1,4 +1,4 @@
-"""Reconstructed from sgl-project/sglang-omni#1115: host-bound replicas share a device, its multiprocessors 17 % busy."""
+"""Reconstructed from sgl-project/sglang-omni#1115: replicas share a device, its multiprocessors 17 % busy."""
 
 from __future__ import annotations
 
