@@ -82,6 +82,13 @@ def fixes_for(left_bytes: int, total_bytes: int) -> tuple[Fix, ...]:
     return (*FIXES, *(Fix(fix.target, fix.setting.format(share=share), fix.why, fix.source) for fix in SHARED))
 
 
+def confidence_of(row: Failure) -> float:
+    """Less where nobody is named, or where the failing process may be the named one (an engine outside PyTorch, in a container)."""
+    if row.named_foreign_count:
+        return 0.95 if row.is_own_known or row.own_bytes > 1.6 * 2**30 else 0.6
+    return 0.85 if row.is_own_known else 0.7
+
+
 def judge(row: Failure) -> Verdict:
     """The first failure that others explain; otherwise what they hold."""
     if row.cause != "foreign":
@@ -106,7 +113,7 @@ def judge(row: Failure) -> Verdict:
         ),
         severity=Severity.CRITICAL,
         bytes=row.foreign_bytes,
-        confidence=0.95 if row.named_foreign_count else 0.85 if row.is_own_known else 0.7,
+        confidence=confidence_of(row),
         fixes=fixes_for(row.total_bytes - row.foreign_bytes, row.total_bytes),
         label=f"pid {row.pid}" if row.pid is not None else "",
     )

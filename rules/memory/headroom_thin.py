@@ -34,7 +34,7 @@ THRESHOLDS = {
 
 SQL = """
 SELECT cause, tried_bytes, total_bytes, allocated_bytes, free_bytes, own_bytes, outside_bytes, device_id, phase FROM oom_cause
-ORDER BY (cause = 'full') DESC, source_id, oom_event_id LIMIT 1
+ORDER BY (cause = 'full') DESC, (cause = 'pool') DESC, source_id, oom_event_id LIMIT 1
 """
 
 
@@ -53,11 +53,20 @@ class Failure(NamedTuple):
 
 
 def judge(row: Failure) -> Verdict:
-    """Full by its own tensors."""
-    if row.cause != "full" or row.total_bytes is None or row.tried_bytes is None:
+    """Full by its own tensors, or full and nobody says by whom."""
+    if row.cause == "unknown":
+        return Finding(
+            summary="the driver refused memory; the message has no figures, so that nothing says who holds the device",
+            evidence=(Evidence("figures in the message", 0, "figures"),),
+            severity=Severity.CRITICAL,
+            confidence=0.3,
+            label="nobody says by whom",
+        )
+    if row.cause not in {"full", "pool"} or row.total_bytes is None or row.tried_bytes is None:
         return None
+    what = "the KV pool that the engine has sized itself" if row.cause == "pool" else "the run's own tensors"
     return Finding(
-        summary=f"the run's own tensors fill the device: {format_bytes(row.allocated_bytes or 0)} of {format_bytes(row.total_bytes)} are allocated,"
+        summary=f"{what} fill{'s' if row.cause == 'pool' else ''} the device: {format_bytes(row.allocated_bytes or 0)} of {format_bytes(row.total_bytes)} are allocated,"
         f" and {format_bytes(row.tried_bytes)} more do not fit",
         evidence=(
             Evidence("allocated by PyTorch", row.allocated_bytes or 0, "bytes", Where(device_id=row.device_id)),
@@ -67,7 +76,7 @@ def judge(row: Failure) -> Verdict:
         severity=Severity.CRITICAL,
         bytes=row.tried_bytes,
         confidence=0.5,
-        label="by the run's own tensors",
+        label=f"by {what}",
     )
 
 

@@ -47,7 +47,7 @@ class Failure(NamedTuple):
     allocated_bytes: int | None
     free_bytes: int | None
     device_id: int | None
-    phase: str
+    phase: str | None
     hot_spot: str | None
     framework: str | None
     stack: str | None
@@ -60,7 +60,9 @@ PARTS = {"attention": "attention", "feed_forward": "a feed-forward layer"}
 def judge(row: Failure) -> Verdict:
     """The failing frames are a layer's."""
     part = PARTS.get(row.hot_spot or "", "a layer")
-    when = "the engine's profiling run" if row.phase == "profile" else "a prefill"
+    when = (
+        "the engine's profiling run" if row.phase == "profile" else "a prefill" if row.phase == "prefill" else "a step"
+    )
     where = (Evidence("where", row.stack, ""),) if row.stack else ()
     return Finding(
         summary=f"{part} of {when} asked for {format_bytes(row.tried_bytes)} with {format_bytes(row.allocated_bytes or 0)} of"
@@ -72,7 +74,7 @@ def judge(row: Failure) -> Verdict:
         ),
         severity=Severity.CRITICAL,
         bytes=row.tried_bytes,
-        confidence=0.8,
+        confidence=0.8 if row.phase is not None else 0.5,
         fixes=STARTING if row.phase == "profile" and not row.is_serving else FIXES,
     )
 

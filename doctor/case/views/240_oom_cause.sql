@@ -34,7 +34,7 @@ SELECT * EXCLUDE (telling_bytes),
         WHEN phase = 'load' THEN 'weights'
         WHEN phase = 'kv_pool' THEN 'pool'
         WHEN hot_spot = 'cache_reserve' OR cache_share >= 0.2 THEN 'cache'
-        WHEN phase IN ('profile', 'prefill') THEN 'activation'
+        WHEN phase IN ('profile', 'prefill') OR tried_bytes > total_bytes THEN 'activation'
         WHEN growth_bytes >= telling_bytes THEN 'growth'
         WHEN outside_bytes >= greatest(3 * 2 ** 30, 0.05 * total_bytes) THEN 'outside'
         WHEN total_bytes IS NOT NULL THEN 'full'

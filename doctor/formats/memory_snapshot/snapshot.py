@@ -15,6 +15,7 @@ _STATES = {
     "active_awaiting_free": "pending",
     "inactive": "inactive",
 }
+_KINDS = {"small": "small", "large": "large"}
 _ACTIONS = {
     "alloc": "alloc",
     "free": "free",
@@ -69,7 +70,7 @@ class Snapshot:
                 "total_bytes": _size(entry.get("total_size")),
                 "allocated_bytes": _size(entry.get("allocated_size")),
                 "active_bytes": _size(entry.get("active_size")),
-                "segment_kind": entry.get("segment_type") if entry.get("segment_type") in {"small", "large"} else None,
+                "segment_kind": _KINDS.get(str(entry.get("segment_type"))),
                 "is_private_pool": _is_private(entry.get("segment_pool_id")),
                 "is_expandable": bool(entry.get("is_expandable", False)),
                 "stack": self.stacks.text(entry.get("frames")),

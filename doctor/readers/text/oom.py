@@ -14,7 +14,7 @@ from typing import Any
 
 from doctor.case.batch import SourceFacts, TableBatch
 from doctor.readers.text import memory_refusals, oom_message
-from doctor.readers.text.python_frames import FRAME_CLUE, TRACEBACK_CLUE, FrameTrail
+from doctor.readers.text.python_frames import FRAME_CLUE, NOTEBOOK_CLUES, TRACEBACK_CLUE, FrameTrail
 from doctor.readers.text.scanner import batch_of
 
 KIND = "oom-text"
@@ -103,6 +103,7 @@ class OomScanner:
         "ried to allocate",
         oom_message.RETRIED,
         FRAME_CLUE,
+        *NOTEBOOK_CLUES,
         TRACEBACK_CLUE,
         *memory_refusals.CLUES,
         *(mark for _, marks in _PHASE_MARKS for mark in marks),

@@ -17,8 +17,11 @@ _MOST_GAP_LINES = 12
 """Lines between the last frame and the message: the source line, marks below it, a note."""
 
 FRAME_CLUE = 'File "'
+NOTEBOOK_CLUES = ("File /", "File ~", "-> ")
 TRACEBACK_CLUE = "Traceback (most recent call last)"
 _FRAME = re.compile(r'File "([^"]{1,400})", line (\d{1,9}), in (\S{1,120})')
+_NOTEBOOK_FRAME = re.compile(r"File ([/~][^\s:]{1,400}):(\d{1,9}), in ([\w.<>]{1,120})")
+_NOTEBOOK_CODE = re.compile(r"^\s{0,8}-{1,6}> {1,4}\d{1,9} {1,4}(\S.{0,200})")
 
 _OF_TORCH = re.compile(r"(?:^|/)torch/(?!cuda/graphs)|(?:^|/)functools\.py$|(?:^|/)contextlib\.py$")
 _PLUMBING = {"_call_impl", "_wrapped_call_impl", "decorate_context", "wrapper", "__torch_function__", "inner", "_fn"}
@@ -32,9 +35,8 @@ _FRAMEWORKS = (
 )
 
 _CAPTURING = re.compile(
-    r"^(?:capture\w*|_capture\w*|_warmup_and_capture|capture_(?:begin|end)|_?record_graph|run_first_inference)$"
+    r"^(?:_?capture\w*|_warmup_and_capture|_?record_graph|_run_cuda_graph_warmup|_warmup_cuda_graphs?|init_cuda_graphs?)$"
 )
-_CAPTURE_FILE = re.compile(r"(?:^|/)(?:\w*cuda_?graphs?\w*|cudagraph_\w+)\.py$")
 _LOADING = re.compile(
     r"^(?:load_model\w*|_?load_weights\w*|from_pretrained|_load_pretrained_model|_load_state_dict\w*|load_state_dict|"
     r"create_weights|process_weights_after_loading|caching_allocator_warmup|initialize_model|_initialize_model|"
@@ -122,10 +124,14 @@ class FrameTrail:
             self.wants_code = False
             return True
         at = text.find(FRAME_CLUE)
-        found = _FRAME.match(text, at) if at >= 0 else None
+        found = _FRAME.match(text, at) if at >= 0 else _NOTEBOOK_FRAME.search(text)
         if found is not None:
-            self.frames.append(Frame(found[1], int(found[2]), found[3]))
-            self.last_line, self.wants_code = number, True
+            self.frames.append(Frame(found[1], int(found[2]), found[3].rpartition(".")[2] or found[3]))
+            self.last_line, self.wants_code = number, at >= 0
+            return True
+        if self.frames and (shown := _NOTEBOOK_CODE.match(text)):
+            last, self.last_line = self.frames[-1], number
+            self.frames[-1] = Frame(last.file, last.line, last.function, shown[1])
             return True
         if self.wants_code:
             self.wants_code = False
@@ -162,7 +168,7 @@ def framework_of(paths: Iterable[str]) -> str | None:
 
 def _phase(frames: tuple[Frame, ...], hot_spot: str | None) -> str | None:
     functions = [frame.function for frame in frames]
-    is_capture = any(map(_CAPTURING.match, functions)) or any(_CAPTURE_FILE.search(frame.file) for frame in frames)
+    is_capture = any(map(_CAPTURING.match, functions))
     checks = (
         ("training", any(map(_TRAINING.match, functions))),
         ("capture", is_capture),
@@ -215,4 +221,5 @@ def _is_reserve(frame: Frame) -> bool:
 
 
 def _names(frame: Frame, word: re.Pattern[str]) -> bool:
-    return bool(word.search(frame.function) or word.search(frame.base) or word.search(frame.code))
+    path = "/".join(frame.file.replace("\\", "/").split("/")[-2:])
+    return bool(word.search(frame.function) or word.search(path) or word.search(frame.code))
