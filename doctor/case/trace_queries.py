@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import duckdb
 
 _BATCH_ROWS = 20_000
+_SLICE_ROWS = 100_000
 
 
 class DeviceRow(NamedTuple):
@@ -100,23 +102,23 @@ def earliest_ns(connection: duckdb.DuckDBPyConnection) -> int:
 
 
 def device_rows(connection: duckdb.DuckDBPyConnection) -> Iterator[DeviceRow]:
-    """All work of every stream, stream by stream, by start."""
-    return (DeviceRow(*row) for row in _rows(connection, _DEVICE_ROWS))
+    """All work of all streams, by start."""
+    return (DeviceRow(*row) for row in _by_start(connection, _DEVICE_ROWS))
 
 
 def call_rows(connection: duckdb.DuckDBPyConnection) -> Iterator[ThreadRow]:
-    """All API calls, inner ones too, thread by thread, by start."""
-    return (ThreadRow(*row) for row in _rows(connection, _CALL_ROWS))
+    """All API calls of all threads, inner ones too, by start, outer ones first."""
+    return (ThreadRow(*row) for row in _by_start(connection, _CALL_ROWS))
 
 
 def range_rows(connection: duckdb.DuckDBPyConnection) -> Iterator[ThreadRow]:
-    """Annotation ranges that ended."""
-    return (ThreadRow(*row) for row in _rows(connection, _RANGE_ROWS))
+    """Annotation ranges that ended, by start, outer ones first."""
+    return (ThreadRow(*row) for row in _by_start(connection, _RANGE_ROWS))
 
 
 def operator_rows(connection: duckdb.DuckDBPyConnection) -> Iterator[ThreadRow]:
-    """Operators and Python functions of the framework."""
-    return (ThreadRow(*row) for row in _rows(connection, _OPERATOR_ROWS))
+    """Operators and Python functions of the framework, by start, outer ones first."""
+    return (ThreadRow(*row) for row in _by_start(connection, _OPERATOR_ROWS))
 
 
 def counter_rows(connection: duckdb.DuckDBPyConnection) -> Iterator[CounterRow]:
@@ -129,12 +131,36 @@ def step_rows(connection: duckdb.DuckDBPyConnection) -> Iterator[StepRow]:
     return (StepRow(*row) for row in _rows(connection, _STEP_ROWS))
 
 
-def _rows(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[tuple[Any, ...]]:
-    with connection.cursor() as cursor:  # rows come while the caller asks other things
-        cursor.execute(sql)
-        while batch := cursor.fetchmany(_BATCH_ROWS):
-            yield from batch
+def _by_start(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[tuple[Any, ...]]:
+    """Rows in order, a slice of time after the other: DuckDB holds a whole result, however it is fetched."""
+    for low, high in _slices(connection, sql):
+        bounds = {"low": low, "high": high}
+        yield from connection.cursor().execute(f"SELECT * FROM ({sql}) {_SLICE}", bounds).fetchall()
 
+
+def _slices(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[tuple[int | None, int | None]]:
+    """Bounds of slices of about `_SLICE_ROWS` rows; the first and the last are open."""
+    [(count,)] = connection.execute(f"SELECT count(*) FROM ({sql})").fetchall()
+    parts = count // _SLICE_ROWS + 1
+    shares = [part / parts for part in range(1, parts)]
+    edges: set[int] = set()
+    if shares:
+        [(found,)] = connection.execute(f"SELECT approx_quantile(start_ns, {shares}) FROM ({sql})").fetchall()
+        edges = set(map(int, found))
+    yield from pairwise([None, *sorted(edges), None])
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[tuple[Any, ...]]:
+    cursor = connection.cursor()  # rows come while the caller asks other things
+    cursor.execute(sql)
+    while batch := cursor.fetchmany(_BATCH_ROWS):
+        yield from batch
+
+
+_SLICE = """
+WHERE ($low IS NULL OR start_ns >= $low) AND ($high IS NULL OR start_ns < $high)
+ORDER BY start_ns, end_ns DESC, source_id, pid
+"""
 
 _RANKS = "SELECT source_id, rank FROM source JOIN timeline_source USING (source_id) WHERE rank IS NOT NULL"
 
@@ -180,34 +206,33 @@ SELECT source_id, pid, device_id, stream_id, start_ns, end_ns,
     family::TEXT, CASE WHEN correlation_id IS NOT NULL THEN hash(source_id, pid, correlation_id) END,
     size_bytes, grid_blocks, block_threads
 FROM device_op LEFT JOIN text ON text_id = name_id
-ORDER BY source_id, device_id, stream_id, pid, start_ns, end_ns DESC
 """
 
 _CALL_ROWS = """
-SELECT source_id, pid, tid, api_call.start_ns + shift_ns, greatest(coalesce(end_ns, start_ns), start_ns) + shift_ns,
+SELECT source_id, pid, tid, api_call.start_ns + shift_ns AS start_ns,
+    greatest(coalesce(end_ns, api_call.start_ns), api_call.start_ns) + shift_ns AS end_ns,
     coalesce(text.text, '(unnamed)'), coalesce(call_class::TEXT, 'other'),
     CASE WHEN call_class IN ('launch', 'graph', 'copy', 'memset') AND correlation_id IS NOT NULL
         THEN hash(source_id, pid, correlation_id) END
 FROM api_call JOIN timeline_source USING (source_id)
 LEFT JOIN call_name USING (name_id) LEFT JOIN text ON text_id = name_id
 WHERE start_ns IS NOT NULL
-ORDER BY source_id, pid, tid, start_ns, end_ns DESC
 """
 
 _RANGE_ROWS = """
-SELECT source_id, pid, tid, start_ns + shift_ns, greatest(end_ns, start_ns) + shift_ns,
+SELECT source_id, pid, tid, nvtx_range.start_ns + shift_ns AS start_ns,
+    greatest(end_ns, nvtx_range.start_ns) + shift_ns AS end_ns,
     coalesce(text.text, '(unnamed)'), coalesce(range_kind, 'range'), NULL
 FROM nvtx_range JOIN timeline_source USING (source_id) LEFT JOIN text ON text_id = name_id
 WHERE start_ns IS NOT NULL AND end_ns IS NOT NULL
-ORDER BY source_id, pid, tid, start_ns, end_ns DESC
 """
 
 _OPERATOR_ROWS = """
-SELECT source_id, pid, tid, start_ns + shift_ns, greatest(end_ns, start_ns) + shift_ns,
+SELECT source_id, pid, tid, host_op.start_ns + shift_ns AS start_ns,
+    greatest(end_ns, host_op.start_ns) + shift_ns AS end_ns,
     coalesce(text.text, '(unnamed)'), coalesce(op_kind, 'operator'), NULL
 FROM host_op JOIN timeline_source USING (source_id) LEFT JOIN text ON text_id = name_id
 WHERE start_ns IS NOT NULL AND end_ns IS NOT NULL
-ORDER BY source_id, pid, tid, start_ns, end_ns DESC
 """
 
 _STEP_ROWS = "SELECT step_id, pid, start_ns, end_ns FROM step ORDER BY start_ns, end_ns DESC, step_id"

@@ -116,11 +116,10 @@ class _Tracing:
         return count
 
     def _device(self) -> int:
-        count, row, shown = 0, None, None
+        count, rows = 0, dict[tuple[int, int, int, int | None], _Row]()
         for work in queries.device_rows(self._connection):
             key = (work.source_id, work.device_id, work.stream_id, work.pid)
-            if row is None or key != shown:
-                row, shown = self._stream(work), key
+            row = rows.get(key) or rows.setdefault(key, self._stream(work))
             self._writer.slice(
                 self._lane(row, work.start_ns, work.end_ns),
                 self._span(work.start_ns, work.end_ns),
@@ -138,12 +137,10 @@ class _Tracing:
 
     def _on_threads(self, rows: Iterable[queries.ThreadRow], layer: str) -> int:
         """Slices of the threads themselves, or of a row of theirs with a name of its own."""
-        count, row, shown = 0, None, None
+        count, shown = 0, dict[tuple[int, int | None, int | None], _Row]()
         for work in rows:
             key = (work.source_id, work.pid, work.tid)
-            if row is None or key != shown:
-                thread, shown = self._thread(key), key
-                row = self._row(layer, thread) if layer else _Row(thread, "calls", thread, tracks={0: thread})
+            row = shown.get(key) or shown.setdefault(key, self._layer(key, layer))
             self._writer.slice(
                 self._lane(row, work.start_ns, work.end_ns),
                 self._span(work.start_ns, work.end_ns),
@@ -176,6 +173,10 @@ class _Tracing:
         if lane not in row.tracks:
             row.tracks[lane] = self._writer.track(row.name, row.parent)
         return row.tracks[lane]
+
+    def _layer(self, key: tuple[int, int | None, int | None], layer: str) -> _Row:
+        thread = self._thread(key)
+        return self._row(layer, thread) if layer else _Row(thread, "calls", thread, tracks={0: thread})
 
     def _stream(self, work: queries.DeviceRow) -> _Row:
         key = (work.source_id, work.device_id)
