@@ -18,7 +18,7 @@ _STAT = re.compile(
     r"(?:^|[\s:])(nr_periods|nr_throttled|throttled_usec|throttled_time|usage_usec)[\s=:]{1,4}(\d{1,18})\b"
 )
 _MAX = re.compile(r"(?:^|[\s:])(max|\d{1,12}) (\d{4,9})\s*$")
-_V1 = re.compile(r"cpu\.cfs_(quota|period)_us\D{1,8}?(-?\d{1,12})?\s*$")
+_V1 = re.compile(r"cpu\.cfs_(quota|period)_us\D{0,8}?(-?\d{1,12})?\s*$")
 _PRESSURE = re.compile(
     r"\b(some|full) avg10=(\d{1,3}\.\d{1,4}) avg60=(\d{1,3}\.\d{1,4}) avg300=(\d{1,3}\.\d{1,4})(?: total=(\d{1,18}))?"
 )

@@ -108,6 +108,8 @@ class NvidiaSmiTableScanner:
                 device["process_list"] = "empty"
         elif self._in_processes or _PROCESS.match(line):
             self._process_line(line)
+        elif "MIG devices:" in line:
+            self._device = None  # rows of slices look like second rows of a device
         elif (found_slice := _SLICE.match(line)) is not None:
             self._slice_line(found_slice)
         else:
@@ -204,8 +206,9 @@ class NvidiaSmiTableScanner:
                 self._rows[table] += [shared | versions | row for row in rows]
             self._look += 1
             self._found = True
+            self._time_ns = None
         self._devices, self._processes, self._slices = [], [], []
-        self._device, self._in_processes, self._time_ns = None, False, None
+        self._device, self._in_processes = None, False
 
 
 def _of_first_cell(cell: str) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tests.support.device_texts import nvml_line
 from tests.support.verdicts import Clinic
 
@@ -23,12 +25,12 @@ RAMP = {
 FAST = RAMP | {"busy_share": 0.95, "sm_clock_hz": 1_965_000_000, "performance_state": 0}
 
 
-def visits(count: int, first: dict[str, object], persistence: bool) -> str:
+def visits(count: int, first: Mapping[str, object], persistence: bool) -> str:
     """Requests with ten seconds of silence between them, sampled each second."""
     lines, now = "", 0.0
     for _ in range(count):
-        for state in [IDLE] * 11 + [first] + [FAST] * 4:
-            lines += nvml_line(now, [state | {"is_persistence_on": persistence}])
+        for state in (*[IDLE] * 11, first, *[FAST] * 4):
+            lines += nvml_line(now, [{**state, "is_persistence_on": persistence}])
             now += 1
     return lines
 
