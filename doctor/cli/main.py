@@ -23,6 +23,7 @@ COMMANDS = (
     "compare",
     "record",
     "tune",
+    "score",
     "rules",
     "explain",
     "convert",

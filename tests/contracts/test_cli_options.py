@@ -54,6 +54,7 @@ OPTIONS = {
         "--timeout",
         "-o",
     ],
+    "score": ["--format", "--no-progress", "--output", "-o"],
     "rules": ["--format", "--rules"],
     "explain": ["--rules"],
     "convert": ["--no-progress", "--output", "--strict", "-o"],

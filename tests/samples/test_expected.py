@@ -1,79 +1,69 @@
-"""Each recording under `samples/` gives what its note says, and nothing else that is grave."""
+"""Each recording under `samples/` gives what its note says; `doctor score samples` tells the same in numbers."""
 
 from __future__ import annotations
-
-import json
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from doctor.diagnosis.catalogue import load_catalogue
-from doctor.rule import Severity
-from tests.support.recorded import diagnosis_of, finding_of
+from doctor.scoring.judging import Judged, judge
+from doctor.scoring.samples import Sample, find_samples
+from doctor.scoring.score import Accuracy, accuracy
+from tests.support.recorded import diagnosis_of
 from tests.support.samples import SAMPLES
 
-FOLDERS = sorted(path for path in SAMPLES.iterdir() if path.is_dir() and path.name != "__pycache__")
-HOST_NOISE = 1.1
+FOUND = find_samples(SAMPLES)
 
 
-@dataclass(frozen=True)
-class Expected:
-    """The contents of `expected.json`."""
-
-    first: str | None
-    allowed: frozenset[str]
-    ruled_out: frozenset[str]
-    measured_speedup: dict[str, float]
-
-    @classmethod
-    def of(cls, folder: Path) -> Expected:
-        """Read it; a field more or less fails."""
-        fields: dict[str, Any] = json.loads((folder / "expected.json").read_text("utf-8"))
-        return cls(**fields | {"allowed": frozenset(fields["allowed"]), "ruled_out": frozenset(fields["ruled_out"])})
-
-
-def recordings() -> list[object]:
+def diagnoses() -> list[object]:
     return [
-        pytest.param(folder, path, id=f"{folder.name}/{path.name}")
-        for folder in FOLDERS
-        for path in sorted(folder.iterdir())
-        if path.name.endswith((".nsys-rep", ".sqlite.gz", ".json.gz"))
+        pytest.param(sample, place, id=f"{sample.name}/{'+'.join(path.name for path in group)}")
+        for sample in FOUND
+        for place, group in enumerate(sample.groups)
     ]
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_a_sample_names_rules_that_exist_and_holds_a_recording(folder: Path) -> None:
-    expected = Expected.of(folder)
-    named = expected.allowed | expected.ruled_out | expected.measured_speedup.keys() | {expected.first}
-    assert named - {None} <= {rule.about.id for rule in load_catalogue()}
-    assert [path for path in folder.iterdir() if path.name.endswith((".nsys-rep", ".gz"))]
+def judged(sample: Sample, place: int) -> Judged:
+    group = sample.groups[place]
+    return judge(sample, tuple(path.name for path in group), diagnosis_of(*group))
 
 
-@pytest.mark.parametrize(("folder", "path"), recordings())
-def test_a_recording_gives_what_is_expected_of_it(folder: Path, path: Path) -> None:
-    expected, diagnosis = Expected.of(folder), diagnosis_of(path)
-    if expected.first is None:
-        assert all(finding.severity <= Severity.LOW for finding in diagnosis.findings)
-    else:
-        assert diagnosis.findings[0].rule == expected.first
-    found = {finding.rule for finding in diagnosis.findings if finding.severity > Severity.INFO}
-    assert found <= expected.allowed | {expected.first}
-    assert expected.ruled_out <= {entry.rule for entry in diagnosis.ruled_out}
-    assert diagnosis.replay is not None
-    assert diagnosis.replay.is_trusted
+def test_every_folder_is_a_sample() -> None:
+    folders = {path.name for path in SAMPLES.iterdir() if path.is_dir() and not list(path.glob("*.py"))}
+    assert {sample.name for sample in FOUND} == folders - {"__pycache__"}
 
 
-@pytest.mark.parametrize(("folder", "path"), recordings())
-def test_what_was_measured_lies_within_what_is_promised(folder: Path, path: Path) -> None:
-    diagnosis, expected = diagnosis_of(path), Expected.of(folder)
-    for rule, speedup in expected.measured_speedup.items():
-        if rule in expected.ruled_out:
-            assert speedup < HOST_NOISE
-            continue
-        gain = finding_of(diagnosis, rule).gain
-        assert gain is not None
-        assert gain.speedup_low is not None
-        assert gain.speedup_bound is not None
-        assert gain.speedup_low <= speedup <= gain.speedup_bound * HOST_NOISE
+@pytest.mark.parametrize("sample", FOUND, ids=lambda sample: sample.name)
+def test_a_sample_names_rules_that_exist(sample: Sample) -> None:
+    assert sample.expected.rules <= {rule.about.id for rule in load_catalogue()}
+
+
+@pytest.mark.parametrize(("sample", "place"), diagnoses())
+def test_evidence_gives_what_is_expected_of_it(sample: Sample, place: int) -> None:
+    result = judged(sample, place)
+    assert result.is_first_right, result
+    assert not result.missed, result
+    assert result.is_right, result.alarms
+
+
+@pytest.mark.parametrize(("sample", "place"), diagnoses())
+def test_no_win_is_above_its_bound(sample: Sample, place: int) -> None:
+    held = accuracy([(sample.name, promise) for promise in judged(sample, place).promises])
+    assert not held.broken_bounds
+
+
+def test_promised_wins_are_near_the_measured_ones() -> None:
+    held = promises_of_all()
+    assert held.promised_count >= 8
+    assert held.median_abs_log_error is not None
+    assert held.median_abs_log_error <= 0.15
+    assert held.share_inside is not None
+    assert held.share_inside >= 0.8
+    assert held.median_width is not None
+    assert held.median_width <= 2
+    assert held.median_bound_ratio is not None
+    assert held.median_bound_ratio <= 1.5
+
+
+def promises_of_all() -> Accuracy:
+    results = [judged(sample, place) for sample in FOUND for place in range(len(sample.groups))]
+    return accuracy([(result.sample, promise) for result in results for promise in result.promises])

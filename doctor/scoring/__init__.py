@@ -1,0 +1,1 @@
+"""Diagnoses held against what was known before: samples with an `expected.json`."""
