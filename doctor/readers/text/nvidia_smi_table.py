@@ -17,7 +17,7 @@ from doctor.readers.text.scanner import batch_of
 _HEADER = re.compile(r"NVIDIA-SMI\s+([\d.]{1,20})")
 _DRIVER = re.compile(r"Driver Version:\s*([\d.]{1,20})")
 _CUDA = re.compile(r"CUDA Version:\s*([\d.]{1,10})")
-_DATED = re.compile(r"\s*(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)\s[A-Z][a-z]{2}\s[ \d]\d\s[\d:]{8}\s\d{4}\s*$")
+_DATED = re.compile(r"\s*(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)\s[A-Z][a-z]{2}\s\d{1,2}\s[\d:]{8}\s\d{4}\s*$")
 _NAME = re.compile(r"\s*(\d{1,3})\s+(\S.{0,60}?)\s+(On|Off|WDDM|TCC|MCDM|N/A)\s*$")
 _MEMORY = re.compile(r"\s*(\d{1,9})\s?MiB\s*/\s*(\d{1,9})\s?MiB\s*$")
 _POWER = re.compile(r"\s([\d.]{1,7})\s?W\s*/\s*([\d.]{1,7}|N/A)\s?W?")

@@ -1,6 +1,6 @@
 """Matrices and logs of ranks: the real ones of two H200, and other versions' lines as the tools print them."""
 
-# ruff: noqa: E501 - the tools' own lines are long
+
 
 from __future__ import annotations
 
