@@ -1,4 +1,8 @@
-"""Any text: a log, a paste, standard input. Shows its lines to the scanners and passes on what they find."""
+"""Any text: a log, a paste, standard input. Shows its lines to the scanners and passes on what they find.
+
+Most lines of a long log are nobody's: they are told from the others by one automaton (RE2, through Arrow), sixteen at a
+time, never as Python strings. Memory is bounded by a piece, whatever the text and however long a line.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,11 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from doctor.case.batch import SourceFacts, TableBatch
 from doctor.errors import UnknownEvidenceError
@@ -15,11 +24,13 @@ from doctor.readers.text import new_scanners
 from doctor.readers.text.scanner import Scanner
 
 MOST_LINE_BYTES = 64 * 1024
-DRAIN_LINES = 4096
 RECOGNISE_BYTES = 256 * 2**20
 """How far into a text its first piece of evidence is looked for: a server may talk for hours before it dies."""
 
-_COLOUR = re.compile(r"\x1b\[[0-9;?]{0,32}[A-Za-z]")
+_MANY_LINES = 64
+"""From here on one automaton for each scanner is cheaper than looking for each of its clues in each line."""
+_GROUP_LINES = 16
+_COLOUR = re.compile(rb"\x1b\[[0-9;?]{0,32}[A-Za-z]")
 
 
 class TextDocumentReader:
@@ -37,7 +48,7 @@ class TextDocumentReader:
         if not _is_text(head):
             return False
         desk = _Desk(new_scanners())
-        for _ in desk.read(_lines(open_evidence(path), no_progress, RECOGNISE_BYTES)):
+        for _ in desk.read(_pieces(open_evidence(path), no_progress, RECOGNISE_BYTES)):
             return True
         return any(scanner.facts() is not None for scanner in desk.scanners)
 
@@ -49,7 +60,7 @@ class TextDocumentReader:
         """
         file = open_evidence(path)
         desk = _Desk(new_scanners())
-        yield from desk.read(_lines(file, progress))
+        yield from desk.read(_pieces(file, progress))
         found = [(scanner, facts) for scanner in desk.scanners if (facts := scanner.facts()) is not None]
         if not found:
             raise UnknownEvidenceError(f"{path} is a text in which nothing is known as evidence")
@@ -63,46 +74,118 @@ class _Desk:
 
     def __init__(self, scanners: tuple[Scanner, ...]) -> None:
         self.scanners = scanners
-        words = sorted({clue for scanner in scanners for clue in scanner.clues}, key=len, reverse=True)
-        self._clue = re.compile("|".join(re.escape(word) for word in words))
+        self._clues = [_any_of(scanner.clues) for scanner in scanners]
+        self._any_clue = _any_of(tuple({clue for scanner in scanners for clue in scanner.clues}))
+        self._open: list[Scanner] = []
+        self._number = 0
 
-    def read(self, lines: Iterable[str]) -> Iterator[TableBatch]:
-        clue, scanners = self._clue, self.scanners
-        number = 0
-        for number, text in enumerate(lines, 1):
-            has_clue = clue.search(text) is not None
-            for scanner in scanners:
-                if scanner.is_open or (has_clue and any(word in text for word in scanner.clues)):
-                    scanner.line(number, text)
-            if number % DRAIN_LINES == 0:
-                yield from self._drained()
-        yield from self._drained()
+    def read(self, pieces: Iterable[bytes]) -> Iterator[TableBatch]:
+        """Rows of each piece of whole lines that holds some."""
+        for piece in pieces:
+            if self._show(_Lines(piece)):
+                for scanner in self.scanners:
+                    yield from scanner.drain()
 
-    def _drained(self) -> Iterator[TableBatch]:
-        for scanner in self.scanners:
-            yield from scanner.drain()
+    def _show(self, lines: _Lines) -> bool:
+        """Show the lines of a piece that somebody wants; True where there were any."""
+        wanted = lines.places_of(self._any_clue)
+        takers = self._takers(lines, wanted) if len(wanted) else []
+        place, turn, is_shown = 0, 0, False
+        while place < len(lines):
+            if not self._open:
+                if turn >= len(wanted):
+                    break
+                place = int(wanted[turn])
+            chosen: tuple[Scanner, ...] = ()
+            if turn < len(wanted) and place == wanted[turn]:
+                chosen, turn = takers[turn], turn + 1
+            text = lines.text(place)
+            for scanner in dict.fromkeys((*self._open, *chosen)):
+                scanner.line(self._number + place + 1, text)
+                is_shown = True
+            self._open = [scanner for scanner in dict.fromkeys((*self._open, *chosen)) if scanner.is_open]
+            place += 1
+        self._number += len(lines)
+        return is_shown
+
+    def _takers(self, lines: _Lines, wanted: npt.NDArray[np.int64]) -> list[tuple[Scanner, ...]]:
+        """For each wanted line the scanners with a clue in it."""
+        if len(wanted) < _MANY_LINES:
+            texts = [lines.text(int(place)) for place in wanted]
+            return [
+                tuple(scanner for scanner in self.scanners if any(clue in text for clue in scanner.clues))
+                for text in texts
+            ]
+        holding = [lines.holding(clues, wanted) for clues in self._clues]
+        return [
+            tuple(scanner for scanner, holds in zip(self.scanners, row, strict=True) if holds)
+            for row in zip(*holding, strict=True)
+        ]
 
 
-def _lines(file: EvidenceFile, progress: Progress, most_bytes: int | None = None) -> Iterator[str]:
-    """Lines of a file, decoded; a line without end is cut, so that memory stays bounded."""
+class _Lines:
+    """The lines of a piece of text, where they lie."""
+
+    def __init__(self, piece: bytes) -> None:
+        self._piece = _COLOUR.sub(b"", piece) if b"\x1b" in piece else piece
+        ends = np.flatnonzero(np.frombuffer(self._piece, np.uint8) == ord("\n"))
+        starts = np.concatenate(([0], ends + 1))
+        if starts[-1] < len(self._piece):  # the last line of a text may lack its end
+            starts = np.append(starts, len(self._piece))
+        self._starts = starts.astype(np.int32)
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def places_of(self, pattern: str) -> npt.NDArray[np.int64]:
+        """Places of the lines that match: looked for in groups first, since each look costs more than its bytes."""
+        firsts = np.arange(0, len(self), _GROUP_LINES)
+        edges = np.append(self._starts[firsts], self._starts[-1]).astype(np.int32)
+        groups = firsts[_matching(self._array(edges), pattern)]
+        near = (groups[:, None] + np.arange(_GROUP_LINES)[None, :]).ravel()
+        near = near[near < len(self)]
+        return near[self.holding(pattern, near)] if len(near) else near
+
+    def holding(self, pattern: str, places: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which of the lines at `places` match."""
+        return _matching(self._array(self._starts).take(pa.array(places)), pattern)
+
+    def _array(self, edges: npt.NDArray[np.int32]) -> pa.Array:
+        return pa.Array.from_buffers(
+            pa.binary(), len(edges) - 1, [None, pa.py_buffer(edges), pa.py_buffer(self._piece)]
+        )
+
+    def text(self, place: int) -> str:
+        """One line, decoded, without its end; at most 64 KiB."""
+        start, end = int(self._starts[place]), int(self._starts[place + 1])
+        line = self._piece[start : min(end, start + MOST_LINE_BYTES)]
+        return line.decode("utf-8", errors="replace").rstrip("\r\n")
+
+
+def _matching(texts: pa.Array, pattern: str) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _any_of(words: Iterable[str]) -> str:
+    return "|".join(re.escape(word) for word in sorted(words))
+
+
+def _pieces(file: EvidenceFile, progress: Progress, most_bytes: int | None = None) -> Iterator[bytes]:
+    """Pieces of whole lines; a line without end is cut, so that memory stays bounded."""
     pending, done = b"", 0
     for chunk in file.chunks(progress):
         done += len(chunk)
-        *whole, pending = (pending + chunk).split(b"\n")
-        for line in whole:
-            yield _decoded(line)
-        if len(pending) > MOST_LINE_BYTES:
-            yield _decoded(pending)
-            pending = b""
+        end = chunk.rfind(b"\n") + 1
+        if end:
+            yield pending + chunk[:end]
+            pending = chunk[end:]
+        elif len(pending) < MOST_LINE_BYTES:
+            pending += chunk
         if most_bytes is not None and done >= most_bytes:
             break
     if pending:
-        yield _decoded(pending)
-
-
-def _decoded(line: bytes) -> str:
-    text = line[:MOST_LINE_BYTES].decode("utf-8", errors="replace").rstrip("\r")
-    return _COLOUR.sub("", text) if "\x1b" in text else text
+        yield pending
 
 
 def _is_text(head: bytes) -> bool:

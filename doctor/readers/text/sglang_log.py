@@ -11,17 +11,6 @@ from doctor.readers.text.stamp import Stamp
 
 ENGINE = "sglang"
 
-_RUNNING = re.compile(r"#running-req: (\d+)")
-_QUEUE = re.compile(r"#queue-req: (\d+)")
-_PREALLOCATED = re.compile(r"#(?:prealloc|unbootstrapped)-req: (\d+)")
-_USAGE = re.compile(r"(?<!swa )(?<!mamba )(?:full )?(?:token|page) usage: ([\d.]+)")
-_NEW_SEQUENCES = re.compile(r"#new-seq: (\d+)")
-_NEW_TOKENS = re.compile(r"#new-token: (\d+)")
-_CACHED = re.compile(r"#cached-token: (\d+)")
-_GRAPH = re.compile(r"(?:cuda|npu|cpu) graph: (True|False)")
-_OUTPUT = re.compile(r"gen throughput \(token/s\): ([\d.]+)")
-_INPUT = re.compile(r"input throughput \(token/s\): ([\d.]+)")
-_LENGTH = re.compile(r"accept len: ([\d.]+)")
 _RETRACTED = re.compile(r"#retracted_reqs: (\d+)")
 _ARGUMENTS = re.compile(r"server_args=ServerArgs(?=\()")
 _MEMORY = re.compile(r"avail mem=(-?[\d.]+) (GB|MB)")
@@ -40,37 +29,51 @@ _DEVICE = re.compile(r"device_name=([\w\-. ]{1,60}?)(?:,dtype|\.json|_down|,bloc
 _BACKEND = re.compile(r"(?:Use|Using) ([\w\-]{1,30}) (?:attention )?backend")
 
 
+def _fields(text: str) -> dict[str, str]:
+    """`#running-req: 5, token usage: 0.30` as names and values."""
+    return dict(part.split(": ", 1) for part in text.split(", ") if ": " in part)
+
+
+def _usage(fields: dict[str, str]) -> float | None:
+    return number(fields.get("token usage") or fields.get("full token usage") or fields.get("page usage"))
+
+
 def _decode(text: str, at: Stamp) -> Iterable[Row]:
-    graph = _GRAPH.search(text)
-    length = _LENGTH.search(text)
+    fields = _fields(text[text.find("Decode batch") :])
+    running = number(fields.get("#running-req") or fields.get("Decode batch. #running-req"))
+    if running is None and "gen throughput (token/s)" not in fields:
+        return
+    graph = fields.get("cuda graph") or fields.get("npu graph") or fields.get("cpu graph")
     yield sample(
         ENGINE,
         at,
         "decode",
-        running_count=_number(_RUNNING, text),
-        waiting_count=_number(_QUEUE, text),
-        kv_usage_share=_number(_USAGE, text),
-        output_token_hz=_number(_OUTPUT, text),
-        graph_share=None if graph is None else float(graph[1] == "True"),
-        accept_length_count=None if length is None else number(length[1]),
+        running_count=running,
+        waiting_count=number(fields.get("#queue-req")),
+        kv_usage_share=_usage(fields),
+        output_token_hz=number(fields.get("gen throughput (token/s)")),
+        graph_share={"True": 1.0, "False": 0.0}.get(graph or ""),
+        accept_length_count=number(fields.get("accept len")),
     )
 
 
 def _prefill(text: str, at: Stamp) -> Iterable[Row]:
-    new, cached = _number(_NEW_TOKENS, text), _number(_CACHED, text)
-    hits = None if new is None or cached is None or not new + cached else cached / (new + cached)
+    fields = _fields(text[text.find("Prefill batch") :])
+    new, cached = number(fields.get("#new-token")), number(fields.get("#cached-token"))
+    if new is None:
+        return
     yield sample(
         ENGINE,
         at,
         "prefill",
-        running_count=_number(_RUNNING, text),
-        waiting_count=_number(_QUEUE, text),
-        kv_usage_share=_number(_USAGE, text),
-        prompt_token_hz=_number(_INPUT, text),
-        new_sequence_count=_number(_NEW_SEQUENCES, text),
+        running_count=number(fields.get("#running-req")),
+        waiting_count=number(fields.get("#queue-req")),
+        kv_usage_share=_usage(fields),
+        prompt_token_hz=number(fields.get("input throughput (token/s)")),
+        new_sequence_count=number(fields.get("#new-seq") or fields.get("Prefill batch. #new-seq")),
         new_token_count=new,
         cached_token_count=cached,
-        prefix_hit_share=hits,
+        prefix_hit_share=None if cached is None or not new + cached else cached / (new + cached),
     )
 
 

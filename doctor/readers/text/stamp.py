@@ -21,6 +21,7 @@ _STAMPS = (
     # [14:12:33 TP0]
     re.compile(rf"\[{_TIME}(?: |\])"),
 )
+_SAME_SECOND = ("Decode batch", "Prefill batch")
 _REPLICA = re.compile(r"\bEngine (\d{1,4}):|\bDP(\d{1,4})\b|\[gpu=(\d{1,3})\]|\bEngineCore_DP(\d{1,4})\b")
 _RANK = re.compile(r"\b(?:TP|rank=|RANK )(\d{1,4})\b|Worker_TP(\d{1,4})\b|VllmWorker rank=(\d{1,4})")
 
@@ -43,8 +44,16 @@ class Stamp(NamedTuple):
 
 def stamp_of(number: int, text: str) -> Stamp:
     """The stamp of a line, from its first characters."""
-    head = text[:_HEAD_CHARACTERS]
-    return Stamp(number, _time_ns(head), _first_number(_REPLICA, head), _first_number(_RANK, head))
+    if text.startswith("[") and (end := text.find("] ", 0, 64)) > 0 and text.startswith(_SAME_SECOND, end + 2):
+        return Stamp(number, *_placed(text[: end + 1]))  # many such lines a second
+    return Stamp(number, *_found(text[:_HEAD_CHARACTERS]))
+
+
+def _found(head: str) -> tuple[int | None, int | None, int | None]:
+    return _time_ns(head), _first_number(_REPLICA, head), _first_number(_RANK, head)
+
+
+_placed = lru_cache(maxsize=1024)(_found)
 
 
 def _time_ns(head: str) -> int | None:
