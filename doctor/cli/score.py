@@ -27,7 +27,7 @@ def command(folder: Path, output_format: str, output: Path | None, has_progress:
     """
     from doctor.cli.screen import presentation_for
     from doctor.reports.score_page import render_score
-    from doctor.scoring.score import score
+    from doctor.scoring.running import score
 
     if output is not None:
         check_writable(output)

@@ -16,8 +16,8 @@ from doctor.reports.markdown import escaped
 from doctor.reports.presentation import Presentation
 from doctor.reports.text_console import as_text
 from doctor.rule import Severity
-from doctor.scoring.judging import Judged, Promise
-from doctor.scoring.score import Accuracy, Score, Tally
+from doctor.scoring.outcome import Judged, Promise
+from doctor.scoring.tally import Accuracy, Score, Tally
 
 SCHEMA = "doctor.score/1"
 _WIDEST = 140

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from doctor.diagnosis.catalogue import load_catalogue
-from doctor.scoring.judging import Judged, judge
+from doctor.scoring.judging import judge
+from doctor.scoring.outcome import Judged
 from doctor.scoring.samples import Sample, find_samples
-from doctor.scoring.score import Accuracy, accuracy
+from doctor.scoring.tally import Accuracy, accuracy
 from tests.support.recorded import diagnosis_of
 from tests.support.samples import SAMPLES
 

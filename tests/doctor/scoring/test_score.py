@@ -14,9 +14,11 @@ from doctor.cli.main import main
 from doctor.errors import UsageError
 from doctor.rule import Severity
 from doctor.scoring.expected import Half, MeasuredSpeedup, read_expected
-from doctor.scoring.judging import Judged, Promise, judge
+from doctor.scoring.judging import judge
+from doctor.scoring.outcome import Judged, Promise
+from doctor.scoring.running import score
 from doctor.scoring.samples import find_samples
-from doctor.scoring.score import Score, accuracy, score
+from doctor.scoring.tally import Score, accuracy
 from tests.support.diagnoses import launch_bound
 from tests.support.recorded import diagnosis_of
 from tests.support.samples import sample as shipped

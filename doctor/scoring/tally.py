@@ -1,28 +1,20 @@
-"""All samples of a folder: a confusion table, and promised against measured wins."""
+"""Diagnoses of many samples added up: confusion tables, and promised against measured wins."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from doctor import api
-from doctor.diagnosis.outcome import Diagnosis
-from doctor.errors import DoctorError
 from doctor.rule import Severity
 from doctor.scoring.expected import Half
-from doctor.scoring.judging import Judged, Promise, judge
-from doctor.scoring.samples import Sample, find_samples
+from doctor.scoring.outcome import Judged, Promise
 
 RECORDERS = ("nsys", "kineto", "other")
 BOUND_TOLERANCE = 1.1
 """Host noise: a bound is broken where the measured win is above it by more than this factor."""
-
-Diagnose = Callable[..., Diagnosis]
-"""Paths to a diagnosis, as `doctor.api.diagnose`."""
 
 
 @dataclass(frozen=True)
@@ -95,38 +87,6 @@ class Score:
     def confusion(self, recorder: str) -> Counter[tuple[str | None, str | None]]:
         """How often a rule that had to come first gave way to which; None is healthy."""
         return Counter((one.expected, one.found) for one in self.results if one.recorder == recorder)
-
-
-def score(folder: Path, diagnose: Diagnose = api.diagnose, done: Callable[[str], None] = lambda name: None) -> Score:
-    """Diagnose every sample under a folder.
-
-    Args:
-        folder: holds folders with an `expected.json`.
-        diagnose: paths to a diagnosis.
-        done: told the name of each sample once it is diagnosed.
-
-    Raises:
-        UsageError: there are no samples, or an `expected.json` is wrong.
-    """
-    results: list[Judged] = []
-    for sample in find_samples(folder):
-        results += [_judged(sample, group, diagnose) for group in sample.groups]
-        done(sample.name)
-    return Score(tuple(results))
-
-
-def _judged(sample: Sample, group: tuple[Path, ...], diagnose: Diagnose) -> Judged:
-    """Evidence that cannot be read is a miss, not the end of the score."""
-    files = tuple(path.name for path in group)
-    try:
-        diagnosis = diagnose(*group)
-    except DoctorError as error:
-        expected = sample.expected
-        missed = () if expected.first is None else (expected.first,)
-        return Judged(
-            sample.name, files, "other", expected.half, expected.first, None, missed=missed, error=error.message
-        )
-    return judge(sample, files, diagnosis)
 
 
 def tally(name: str, results: Sequence[Judged]) -> Tally:
