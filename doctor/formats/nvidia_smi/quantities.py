@@ -131,6 +131,8 @@ def time_ns(text: str) -> int | None:
             seconds = calendar.timegm(time.strptime(stripped, layout))
         except (ValueError, OverflowError):
             continue
+        if not 0 <= seconds * 10**9 < _MOST:
+            return None
         digits = fraction[:9] if fraction.isascii() and fraction.isdigit() else ""
         return seconds * 10**9 + (int(digits.ljust(9, "0")) if digits else 0)
     return None
