@@ -12,6 +12,7 @@ BINS = 1500
 SPANS_BEFORE = 80
 SPANS_AFTER = 240
 MOST_SPANS = 600
+MOST_STEPS = 2000
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,12 @@ def release(connection: duckdb.DuckDBPyConnection) -> None:
 def cells(connection: duckdb.DuckDBPyConnection) -> tuple[TrackCell, ...]:
     """The cells of all shown rows in which anything ran."""
     return tuple(TrackCell(*row) for row in connection.execute(_CELLS, {"bins": BINS}).fetchall())
+
+
+def steps(connection: duckdb.DuckDBPyConnection) -> tuple[tuple[int, int], ...]:
+    """Start and end of the steps of the process that takes most of them; none where they are too many to be drawn."""
+    rows = connection.execute(_STEPS, {"most": MOST_STEPS + 1}).fetchall()
+    return tuple(rows) if len(rows) <= MOST_STEPS else ()
 
 
 def spans_around(connection: duckdb.DuckDBPyConnection, time_ns: int) -> tuple[int, int, tuple[SpanRow, ...]]:
@@ -175,6 +182,13 @@ FROM busy
 GROUP BY track_id, kind, bin
 HAVING sum(busy_ns) > 0 AND any_value(length_ns * (bin + 1) // $bins - length_ns * bin // $bins) > 0
 ORDER BY track_id, kind, bin
+"""
+
+_STEPS = """
+SELECT start_ns, end_ns FROM step
+WHERE (source_id, coalesce(pid, -1)) = (
+    SELECT (source_id, coalesce(pid, -1)) FROM step GROUP BY ALL ORDER BY count(*) DESC, 1 LIMIT 1)
+ORDER BY start_ns LIMIT $most
 """
 
 _EXTENT = """

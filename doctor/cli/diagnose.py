@@ -134,8 +134,12 @@ def _check(request: _Request) -> None:
 def _history(address: str | None) -> History | None:
     if address is None:
         return None
+    from doctor.history.address import file_of, parse_address
     from doctor.history.store import History
 
+    file = file_of(parse_address(address))
+    if file is not None:
+        check_writable(file)
     return History(address)
 
 

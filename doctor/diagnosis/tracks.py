@@ -56,7 +56,15 @@ class CloseUp:
 
 @dataclass(frozen=True)
 class ZoomableTimeline:
-    """Rows and close-ups; empty unless it was asked for, since it takes a pass over all work."""
+    """Rows and close-ups; empty unless it was asked for, since it takes a pass over all work.
+
+    Attributes:
+        tracks: rows.
+        close_ups: where single pieces of work can be seen; they do not overlap.
+        steps: start and end of the engine's steps, of the process that takes most of them; empty where there are none,
+            or too many to draw.
+    """
 
     tracks: tuple[Track, ...] = ()
     close_ups: tuple[CloseUp, ...] = ()
+    steps: tuple[tuple[int, int], ...] = ()

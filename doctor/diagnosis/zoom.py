@@ -29,9 +29,10 @@ def zoomable_timeline(
     try:
         tracks = _tracks(rows, queries.cells(connection), end_ns - start_ns)
         close_ups = _close_ups(connection, [time for time in _moments(evidence) if start_ns <= time < end_ns])
+        steps = queries.steps(connection)
     finally:
         queries.release(connection)
-    return ZoomableTimeline(tracks, close_ups)
+    return ZoomableTimeline(tracks, close_ups, steps)
 
 
 def _tracks(

@@ -118,7 +118,6 @@ class Page:
     """Everything that the template shows."""
 
     version: str
-    verdict: str
     headline: str
     severity: str
     gain: str
@@ -156,7 +155,6 @@ def page_of(diagnosis: Diagnosis) -> Page:
     }
     return Page(
         version=__version__,
-        verdict=wording.verdict(diagnosis),
         headline=findings[0].title if is_guilty else wording.verdict(diagnosis),
         severity=findings[0].severity if is_guilty else "",
         gain=findings[0].gain if is_guilty else "",

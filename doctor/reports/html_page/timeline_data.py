@@ -33,6 +33,7 @@ def timeline_json(diagnosis: Diagnosis) -> str | None:
         ],
         "closeUps": [_close_up(close_up, window, names) for close_up in zoom.close_ups],
         "names": list(names),
+        "steps": [(start_ns - window.start_ns, end_ns - start_ns) for start_ns, end_ns in zoom.steps],
         "marks": [
             {"finding": place.finding, "name": place.name, "start": place.start_ns, "end": place.end_ns}
             for place in places(diagnosis)

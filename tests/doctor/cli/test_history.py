@@ -53,10 +53,12 @@ def test_a_history_that_refuses_takes_no_diagnosis_away(tmp_path: Path, capfd: p
     assert len(err.splitlines()) == 1
 
 
-def test_an_address_that_is_none_is_refused_before_the_work(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["diagnose", str(HEALTHY), "--history", "://secret", "--no-progress"]) == 2
+@pytest.mark.parametrize("address", ["://secret", "no-such-folder/history.duckdb", "."])
+def test_an_address_that_is_none_is_refused_before_the_work(address: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", str(HEALTHY), "--history", address, "--no-progress"]) == 2
     out, err = capfd.readouterr()
     assert out == ""
+    assert len(err.splitlines()) == 1
     assert "secret" not in err
 
 

@@ -86,6 +86,13 @@ def test_a_close_up_holds_everything_that_runs_in_it_and_shows_the_evidence(know
     assert all(before.end_ns <= after.start_ns for before, after in pairwise(close_ups))
 
 
+def test_steps_are_those_of_the_diagnosis(known: Known) -> None:
+    _, diagnosis = known
+    steps = diagnosis.display.zoom.steps
+    assert len(steps) == window_of(diagnosis).steps
+    assert all(before[1] <= after[0] for before, after in pairwise(steps))
+
+
 def test_work_that_overlaps_on_a_stream_counts_once() -> None:
     rows = Rows()
     rows.launched(GEMM, 0, 10, 50)

@@ -10,6 +10,8 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from doctor.diagnosis.outcome import Diagnosis, Display
 from doctor.diagnosis.tracks import STREAM_KINDS, CloseUp, Span, Track, ZoomableTimeline
@@ -34,6 +36,7 @@ class Reading(HTMLParser):
         super().__init__()
         self.open: list[str] = []
         self.ids: list[str] = []
+        self.structure: list[str] = []
         self.links: list[str] = []
         self.handlers: list[str] = []
         self.contents: dict[str, list[str]] = {"script": [], "style": []}
@@ -44,6 +47,7 @@ class Reading(HTMLParser):
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         named = dict(attributes)
+        self.structure.append(tag)
         if tag not in _VOID:
             self.open.append(tag)
         self.ids += [value for name, value in attributes if name == "id" and value]
@@ -146,6 +150,15 @@ def test_a_name_from_evidence_stays_text_wherever_it_lands(evil: str) -> None:
     assert len(hostile.contents["script"]) == len(plain.contents["script"]) == 3
     assert hostile.contents["script"][1:] == plain.contents["script"][1:]
     assert json.loads(hostile.contents["script"][0])["names"] == [evil.replace("\u2028", " ").replace("\x00", "?")]
+
+
+@settings(max_examples=30, deadline=None)
+@given(text=st.text(alphabet=st.sampled_from("<>&'\"/!-=` \u2028\x00aZ"), min_size=1, max_size=40))
+def test_no_text_ever_changes_the_structure_of_the_page(text: str) -> None:
+    known = diagnoses.launch_bound()
+    first = replace(known.findings[0], title=text, summary=text, verify=text)
+    changed = zoomed(text, replace(known, findings=(first, *known.findings[1:])))
+    assert Reading(page(changed)).structure == Reading(page(zoomed("plain", known))).structure
 
 
 def test_the_policy_allows_the_page_s_own_script_and_style_and_nothing_else() -> None:

@@ -58,8 +58,8 @@ def test_the_page_is_light_opens_offline_and_asks_for_nothing(browser: Browser, 
     assert report.stat().st_size < MOST_BYTES
     with opened(browser, report) as (page, heard):
         assert page.locator("h1").inner_text() == "The model computes in fp32"
-        assert page.locator("#lanes figure").count() == 3
-        assert inked(page, 1) > 1000
+        assert page.locator("#lanes figure").count() == 4
+        assert inked(page, 2) > 1000
         assert heard.requests == [report.as_uri()]
         assert heard.complaints == []
 
@@ -74,7 +74,7 @@ def test_zooming_by_button_by_key_and_by_dragging_narrows_every_row(browser: Bro
         assert shown_ns(page)[0] > half[0]
         page.locator("#lanes").press("0")
         assert shown_ns(page) == whole
-        box = page.locator("#lanes .u-over").nth(1).bounding_box()
+        box = page.locator("#lanes .u-over").nth(2).bounding_box()
         assert box is not None
         page.mouse.move(box["x"] + box["width"] * 0.25, box["y"] + 10)
         page.mouse.down()
@@ -97,7 +97,7 @@ def test_a_finding_leads_to_its_place_where_single_kernels_have_names(browser: B
         assert low <= start <= end <= high
         assert high - low < (whole[1] - whole[0]) / 20
         assert re.search(r"longest of them.*Shown", page.locator("#status").inner_text())
-        over = page.locator("#lanes .u-over").nth(1)
+        over = page.locator("#lanes .u-over").nth(2)
         over.hover()
         assert "gemm" in page.locator("#readout").inner_text()
         marks = page.locator("#lanes .u-over").first

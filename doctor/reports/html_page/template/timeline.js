@@ -143,6 +143,22 @@
     }
   });
 
+  const drawSteps = (chart) => clipped(chart, (ctx, box, ratio) => {
+    ctx.font = `${12 * ratio}px system-ui, sans-serif`;
+    ctx.textAlign = "left";
+    ctx.textBaseline = "middle";
+    data.steps.forEach(([start, length], step) => {
+      const [left, right] = pixelsOf(chart, start, start + length);
+      if (right <= left) return;
+      ctx.fillStyle = colours.line;
+      ctx.globalAlpha = step % 2 ? 0.5 : 1;
+      ctx.fillRect(left, box.top, right - left, box.height);
+      ctx.globalAlpha = 1;
+      ctx.fillStyle = colours.text;
+      if (right - left > 52 * ratio) ctx.fillText(`step ${step + 1}`, left + 5 * ratio, box.top + box.height / 2);
+    });
+  });
+
   // --- one range for all charts
   let range = whole.slice(), isSpreading = false;
   const show = (low, high) => {
@@ -219,10 +235,11 @@
   };
   const percent = (share) => (share * 100).toFixed(1) + " %";
 
+  const emptyChart = (draw, box) => new uPlot({ ...common({ draw: [draw] }, false), height: 30, series: [{}, { show: false }] },
+    [times, times.map(() => 0)], box);
   if (data.marks.length) {
     const box = laneFor("Evidence, by number of the finding", `${data.marks.length} places of evidence; the findings below jump to each`);
-    charts.push(new uPlot({ ...common({ draw: [drawMarks(true)] }, false), height: 34, series: [{}, { show: false }] },
-      [times, times.map(() => 0)], box));
+    charts.push(emptyChart(drawMarks(true), box));
     box.addEventListener("click", (event) => {
       const chart = charts[0], at = chart.posToVal(event.clientX - chart.over.getBoundingClientRect().left, "x") * 1e6;
       const slack = (range[1] - range[0]) * 1e6 / 100;
@@ -231,6 +248,7 @@
       if (finding) { goTo(finding); finding.querySelector("h3").focus({ preventScroll: true }); }
     });
   }
+  if (data.steps.length) charts.push(emptyChart(drawSteps, laneFor("Steps", `${data.steps.length} steps`)));
   data.tracks.forEach((track, index) => {
     const box = laneFor(`${track.label}: busy ${percent(track.busy)} of the window`, `${track.label}, busy ${percent(track.busy)} of the window`);
     const isBottom = index === data.tracks.length - 1;
