@@ -2,7 +2,7 @@
 
 Stands alone: the recorded command may run in a Python in which doctor is not installed. Nothing happens until the
 program imports torch by itself. A step is a call of the outermost module that comes back, or a replay of a CUDA graph
-outside such a call; graphs win, since modules are called once more while graphs are captured.
+outside such a call. Graphs win, and counting starts over after each capture: what came before was warm-up.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ class Recorder:
 
     def _reset(self) -> None:
         self._num_steps = 0
+        self._has_captured = False
         self._source: str | None = None
         self._profile: Any = None
         self._thread: int | None = None
@@ -164,15 +165,17 @@ class Recorder:
             return
         # asking whether there is a device would initialise CUDA, and children forked later could not use it
         if self._torch.cuda.is_initialized() and self._torch.cuda.is_current_stream_capturing():
+            self._has_captured = True  # nothing may wait for the device now: what follows is done at the next step
             return
         with self._lock:
-            if source == "graph" and self._source != "graph":
+            if self._has_captured or (source == "graph" and self._source != "graph"):
+                self._has_captured = False
                 self._start_over()
             self._source = source
             self._count()
 
     def _start_over(self) -> None:
-        """What was seen before the first replay was warm-up and capture."""
+        """What was seen before a capture or before the first replay was warm-up; its trace gives way to a later one."""
         if self._skip == 0:
             return
         if self._profile is not None:

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -242,3 +243,9 @@ def test_a_suite_that_uses_nothing_of_it_loads_nothing_of_the_diagnosis(tmp_path
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(root), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run([*command, "."], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def test_the_package_announces_the_plugin_to_pytest() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["entry-points"]["pytest11"] == {"doctor": "doctor.pytest_plugin.hooks"}
+    assert importlib.import_module("doctor.pytest_plugin.hooks").pytest_configure
