@@ -7,7 +7,8 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from doctor.diagnosis.outcome import Diagnosis, Display, EvidenceFile, Gain, RankedFinding, Window
+from doctor.diagnosis.outcome import Diagnosis, Display, EvidenceFile, Gain, NotRun, RankedFinding, Window
+from doctor.reports.collecting import recipe_for
 from doctor.reports.presentation import Presentation
 from doctor.rule import Evidence, Where
 from doctor.version import __version__
@@ -31,12 +32,22 @@ def document(diagnosis: Diagnosis) -> dict[str, Any]:
             "vitals": dict(diagnosis.vitals),
             "findings": [_finding(finding) for finding in diagnosis.findings],
             "ruled_out": [asdict(entry) for entry in diagnosis.ruled_out],
-            "not_run": [{"rule": entry.rule, "needs": list(entry.needs)} for entry in diagnosis.not_run],
+            "not_run": [_not_run(entry) for entry in diagnosis.not_run],
             "replay": asdict(diagnosis.replay) if diagnosis.replay else None,
             "display": _display(diagnosis.display),
         }
     )
     return plain
+
+
+def _not_run(entry: NotRun) -> dict[str, Any]:
+    """A rule that lacked evidence, and for each way to collect some the command to type."""
+    recipes = dict.fromkeys(recipe_for(kind) for kind in entry.needs)
+    return {
+        "rule": entry.rule,
+        "needs": list(entry.needs),
+        "collect": [{"evidence": one.kind, "how": one.words, "command": one.command} for one in recipes if one.words],
+    }
 
 
 def _file(file: EvidenceFile) -> dict[str, Any]:

@@ -24,6 +24,7 @@ def render(diagnosis: Diagnosis, presentation: Presentation) -> str:
         lines.extend(_finding(diagnosis, finding, place))
     lines.extend(_list("Looks guilty, is not", ((entry.rule, entry.because) for entry in diagnosis.ruled_out)))
     lines.extend(_list("Not checked", wording.not_run_groups(diagnosis)))
+    lines.extend(_list("To check more, collect", wording.collect_rows(diagnosis)))
     lines.extend(_kernels(diagnosis))
     lines.extend(_recording(diagnosis))
     return "\n".join(lines).rstrip() + "\n"

@@ -26,6 +26,7 @@ _INDENT = 2
 _BODY_INDENT = 3
 _LABEL_WIDTH = 14
 _FRAMEWORK_WIDTH = 12
+_RECIPES_SHOWN = 5
 _KERNELS_SHOWN = 5
 _STYLES = {
     Severity.CRITICAL: "bold red",
@@ -50,7 +51,7 @@ def layout(diagnosis: Diagnosis, width: int, *, is_unicode: bool = True) -> Rend
     """The report as a rich renderable of `width` columns."""
     findings = wording.own_findings(diagnosis)
     body = [_finding(diagnosis, finding, place) for place, finding in enumerate(findings, start=1)]
-    tail = (_ruled_out(diagnosis), _not_run(diagnosis), _kernels(diagnosis), _recording(diagnosis))
+    tail = (_ruled_out(diagnosis), _not_run(diagnosis), _collect(diagnosis), _kernels(diagnosis), _recording(diagnosis))
     parts = (
         _verdict(diagnosis),
         _incomplete(diagnosis),
@@ -157,6 +158,10 @@ def _not_run(diagnosis: Diagnosis) -> RenderableType | None:
         "Not checked",
         wording.not_run_groups(diagnosis),
     )
+
+
+def _collect(diagnosis: Diagnosis) -> RenderableType | None:
+    return _section("To check more, collect", wording.collect_rows(diagnosis)[:_RECIPES_SHOWN])
 
 
 def _kernels(diagnosis: Diagnosis) -> RenderableType | None:

@@ -22,6 +22,7 @@ from doctor.diagnosis.outcome import (
     ReplayQuality,
     Window,
 )
+from doctor.reports.collecting import Recipe, recipe_for
 from doctor.rule import Evidence, Severity, Where
 from doctor.units import format_bytes, format_count, format_ns, format_rate, format_share, format_speedup
 
@@ -210,6 +211,18 @@ def not_run_groups(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
     for entry in diagnosis.not_run:
         groups.setdefault(_missing(entry, kinds), []).append(clean(entry.rule))
     return tuple((missing, ", ".join(sorted(rules))) for missing, rules in sorted(groups.items()))
+
+
+def collect_rows(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
+    """How to collect what rules lacked, what lets most of them run first: `(evidence, command and number of rules)`."""
+    kinds = {file.kind for file in diagnosis.evidence}
+    rules: dict[Recipe, set[str]] = {}
+    for entry in diagnosis.not_run:
+        if not kinds & set(entry.needs):
+            for kind in entry.needs:
+                rules.setdefault(recipe_for(kind), set()).add(entry.rule)
+    ordered = sorted((one for one in rules if one.command), key=lambda one: (-len(rules[one]), one.kind))
+    return tuple((one.kind, f"{one.command}  ({_counted(len(rules[one]), 'rule')})") for one in ordered)
 
 
 def _missing(entry: NotRun, kinds: set[str]) -> str:

@@ -42,7 +42,12 @@ def test_the_document_has_the_fields_of_the_contract() -> None:
         "rule": "sync-in-step",
         "because": "136 syncs, but the GPU was idle after them for 0.4 % of the window",
     }
-    assert document["not_run"][0] == {"rule": "foreign-gpu-process", "needs": ["nvml", "oom-text"]}
+    first = document["not_run"][0]
+    assert (first["rule"], first["needs"]) == ("foreign-gpu-process", ["nvml", "oom-text"])
+    assert [one["command"] for one in first["collect"]] == [
+        "doctor vitals --watch --format json > vitals.jsonl",
+        "COMMAND 2>&1 | tee serve.log",
+    ]
 
 
 def test_a_finding_has_the_fields_of_the_contract() -> None:
