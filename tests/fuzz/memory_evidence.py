@@ -39,14 +39,14 @@ _PIECES = (
     ),
     oom_texts.traceback(("/usr/lib/vllm/worker.py", "capture_model", "x"), ("/usr/torch/nn.py", "_call_impl", "y")),
     "[rank0]: memory allocation failed with OOM on device 0 while\ntrying to allocate 363017 bytes (free: 2028)\n",
-    "(EngineCore pid=2) ValueError: Free memory on device cuda:0 (12.18/23.56 GiB) on startup is less than desired GPU\n"
-    " memory utilization (0.92, 21.67 GiB).\n",
-    "ValueError: max seq len (40960), (10.00 GiB KV cache is needed, larger than the available KV cache memory (1.25 GiB)\n",
+    "(EngineCore pid=2) ValueError: Free memory on device cuda:0 (12.18/23.56 GiB) on startup is less than desired\n"
+    " GPU memory utilization (0.92, 21.67 GiB).\n",
+    "ValueError: max seq len (40960), (10.00 GiB KV cache is needed, larger than the KV cache memory (1.25 GiB)\n",
     "AssertionError: Error in memory profiling. Initial free memory 58.23 GiB,\n current free memory 59.34 GiB.\n",
     "RuntimeError: The memory capacity is unbalanced. min_per_gpu_memory=16.28, local_gpu_memory=46.81\n",
     "|   PyTorch CUDA memory summary, device ID 1   |\n|---|\n|  CUDA OOMs: 2   |  cudaMalloc retries: 14  |\n"
     "| Allocated memory      |  10240 MiB |\n",
-    "RuntimeError: CUDA error: out of memory\n", "Capture cuda graph begin.\n", "\n", "\x1b[31m", "é\ufffd", "999999999999999999",
+    "RuntimeError: CUDA error: out of memory\n", "Capture cuda graph begin.\n", "\n", "\x1b[31m", "é\ufffd", "9" * 18,
 )  # fmt: skip
 _INSTRUCTIONS = (
     b"(.0123NIJKMLFGS\x80\x81\x82\x83\x84\x85\x86\x87\x88\x89\x8a\x8b\x8c\x8d\x8e\x93\x94\x95)}]ltdaesuhjgqrpcRbPQoi"

@@ -25,14 +25,16 @@ event AS (
 ),
 listed AS (
     SELECT event.source_id, event.oom_event_id, process.pid, process.memory_bytes,
-        event.own_process_bytes IS NULL
-            AND abs(process.memory_bytes - (event.allocated_bytes + coalesce(event.unused_bytes, 0)))
+        -- an engine that allocates outside PyTorch and is the only one listed is the failing one too
+        event.own_process_bytes IS NULL AND (event.framework = 'tensorrt-llm' AND event.allocated_bytes < 0.05 * process.memory_bytes
+            AND count(*) OVER (PARTITION BY event.source_id, event.oom_event_id) = 1
+            OR abs(process.memory_bytes - (event.allocated_bytes + coalesce(event.unused_bytes, 0)))
                 <= greatest(2 * 2 ** 30, 0.1 * (event.allocated_bytes + coalesce(event.unused_bytes, 0)))
             AND process.memory_bytes >= 0.98 * event.allocated_bytes
             AND row_number() OVER (
                 PARTITION BY event.source_id, event.oom_event_id
                 ORDER BY abs(process.memory_bytes - (event.allocated_bytes + coalesce(event.unused_bytes, 0)))
-            ) = 1 AS is_own
+            ) = 1) AS is_own
     FROM event JOIN oom_process AS process USING (source_id, oom_event_id)
 ),
 others AS (

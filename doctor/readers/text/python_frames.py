@@ -23,6 +23,8 @@ _FRAME = re.compile(r'File "([^"]{1,400})", line (\d{1,9}), in (\S{1,120})')
 _NOTEBOOK_FRAME = re.compile(r"File ([/~][^\s:]{1,400}):(\d{1,9}), in ([\w.<>]{1,120})")
 _NOTEBOOK_CODE = re.compile(r"^\s{0,8}-{1,6}> {1,4}\d{1,9} {1,4}(\S.{0,200})")
 
+_LOG_PREFIX = re.compile(r"^.{0,120}?\[[\w./]{1,80}\.py:\d{1,6}\]\s")
+
 _OF_TORCH = re.compile(r"(?:^|/)torch/(?!cuda/graphs)|(?:^|/)functools\.py$|(?:^|/)contextlib\.py$")
 _PLUMBING = {"_call_impl", "_wrapped_call_impl", "decorate_context", "wrapper", "__torch_function__", "inner", "_fn"}
 
@@ -73,6 +75,11 @@ _FEED_FORWARD = re.compile(
     r"(?:^|[/_.])(?:mlp|moe|feed_forward|ffn|experts?|fused_moe\w*|activation|act_fn|silu_and_mul|linear|down_proj|"
     r"gate_up_proj)(?:$|[/_.(])",
     re.IGNORECASE,
+)
+_RUNNING = re.compile(r"^(?:execute_model|_model_forward|forward_batch_generation|run_batch|_forward_step|generate)$")
+_MODEL_FILE = re.compile(
+    r"(?:^|/)(?:model_executor/(?:layers|models)|srt/(?:layers|models)|_torch/(?:models|modules|attention_backend))/"
+    r"|(?:^|/)(?:computation_graph|modeling_\w+)\.py$"
 )
 _PREFILL = re.compile(r"prefill|forward_extend|_extend$", re.IGNORECASE)
 _DECODE = re.compile(r"forward_decode|decode_one|_decode$|decode_step", re.IGNORECASE)
@@ -136,7 +143,9 @@ class FrameTrail:
         if self.wants_code:
             self.wants_code = False
             last = self.frames[-1]
-            self.frames[-1] = Frame(last.file, last.line, last.function, text.strip()[-200:])
+            self.frames[-1] = Frame(
+                last.file, last.line, last.function, _LOG_PREFIX.sub("", text, count=1).strip()[:200]
+            )
             return True
         return False
 
@@ -178,9 +187,16 @@ def _phase(frames: tuple[Frame, ...], hot_spot: str | None) -> str | None:
         ("profile", any(map(_PROFILING.match, functions))),
         ("prefill", any(map(_PREFILL.search, functions))),
         ("decode", any(map(_DECODE.search, functions))),
-        ("prefill", hot_spot in {"attention", "feed_forward"}),
+        ("prefill", hot_spot in {"attention", "feed_forward"} or _is_in_model(frames)),
     )
     return next((phase for phase, is_seen in checks if is_seen), None)
+
+
+def _is_in_model(frames: tuple[Frame, ...]) -> bool:
+    """A step of an engine or of `generate` fails in the model's own code; a decode step makes next to nothing there."""
+    inner = next((frame for frame in reversed(frames) if not frame.is_plumbing), frames[-1])
+    is_model = _MODEL_FILE.search(inner.file.replace("\\", "/")) is not None
+    return is_model and any(_RUNNING.match(frame.function) for frame in frames)
 
 
 def _hot_spot(frames: tuple[Frame, ...], inner: list[Frame]) -> str | None:

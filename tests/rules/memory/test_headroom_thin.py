@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from tests.support.verdicts import Clinic
+
+RULE = "headroom-thin"
+RETRY = (
+    "[rank0]:[W922 05:15:28] memory allocation failed with OOM on device 0 while trying to allocate 268435456 bytes"
+    " (free: 42336256, total: 101973950464).\n"
+)
+LOOKS = (
+    "index, name, memory.total [MiB], memory.used [MiB], utilization.gpu [%]
+"
+    "0, NVIDIA L4, 23034 MiB, {used} MiB, {busy} %
+"
+)
+
+
+def test_an_allocation_that_was_tried_again_is_told_as_no_failure(clinic: Clinic) -> None:
+    verdicts = clinic.told(RETRY)
+    assert verdicts.found == {RULE}
+    assert verdicts.finding(RULE)["severity"] == "medium"
+    assert clinic.told(RETRY * 12).finding(RULE)["severity"] == "high"
+
+
+def test_fires_on_a_device_that_works_with_nothing_to_spare(clinic: Clinic) -> None:
+    assert clinic.told(LOOKS.format(used=22900, busy=96)).first == RULE
+
+
+def test_is_silent_where_a_tenth_is_left_or_nobody_works(clinic: Clinic) -> None:
+    verdicts = clinic.told(LOOKS.format(used=20700, busy=96))
+    assert RULE in verdicts.ruled_out
+    assert RULE not in clinic.told(LOOKS.format(used=22900, busy=0)).found
+
+
+def test_words_without_figures_leave_it_open_who_holds_the_memory(clinic: Clinic) -> None:
+    verdicts = clinic.told("RuntimeError: CUDA error: out of memory\n")
+    assert verdicts.first == RULE
+    assert verdicts.finding(RULE)["confidence"] < 0.5

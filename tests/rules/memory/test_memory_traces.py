@@ -1,0 +1,36 @@
+"""Memory evidence of one H200, recorded where the cause is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.traces import shared_trace
+from tests.support.verdicts import Clinic
+
+OF_OTHERS = ("foreign.txt", "foreign.nvml.json", "foreign.nvidia-smi.txt")
+
+
+@pytest.mark.parametrize("names", [OF_OTHERS, OF_OTHERS[:1]], ids=["all three", "the text alone"])
+def test_another_process_fills_the_gpu(names: tuple[str, ...], clinic: Clinic) -> None:
+    verdicts = clinic.told(*(shared_trace(f"h200/{name}") for name in names))
+    assert verdicts.found == {"foreign-gpu-process"}
+    assert verdicts.finding("foreign-gpu-process")["severity"] == "critical"
+    assert "2670" in verdicts.finding("foreign-gpu-process")["title"]
+    assert "fragmentation" in verdicts.ruled_out
+
+
+@pytest.mark.parametrize(
+    "names", [("oomkv.txt", "oomkv.pickle"), ("oomkv.pickle",)], ids=["both", "the snapshot alone"]
+)
+def test_a_cache_is_reserved_whole_for_each_request(names: tuple[str, ...], clinic: Clinic) -> None:
+    verdicts = clinic.told(*(shared_trace(f"h200/{name}") for name in names))
+    assert verdicts.found == {"kv-unpaged-contiguous"}
+    assert verdicts.evidence("kv-unpaged-contiguous", "requests that this serves") == 34
+    assert verdicts.evidence("kv-unpaged-contiguous", "share of the device") > 0.95
+    assert {"fragmentation", "memory-leak-growth"} <= verdicts.ruled_out.keys()
+
+
+def test_the_text_alone_says_that_the_run_itself_fills_the_card(clinic: Clinic) -> None:
+    verdicts = clinic.told(shared_trace("h200/oomkv.txt"))
+    assert verdicts.found == {"headroom-thin"}
+    assert {"fragmentation", "foreign-gpu-process"} <= verdicts.ruled_out.keys()
