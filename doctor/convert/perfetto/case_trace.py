@@ -98,7 +98,7 @@ class _Tracing:
     def _findings(self, findings: tuple[FindingTrack, ...]) -> None:
         if not findings:
             return
-        root = self._writer.track("Findings of Inference Doctor", rank=-2)
+        root = self._writer.ordered_track("Findings of Inference Doctor")
         for rank, finding in enumerate(findings):
             row = self._row(finding.title, root, rank=rank)
             for mark in sorted(finding.marks, key=lambda mark: (mark.start_ns, -mark.end_ns)):
@@ -109,7 +109,7 @@ class _Tracing:
     def _steps(self) -> int:
         count, row = 0, None
         for step in queries.step_rows(self._connection):
-            row = row or self._row("Steps", None, rank=-1)
+            row = row or self._row("Steps", None)
             track = self._lane(row, step.start_ns, step.end_ns)
             self._writer.slice(track, self._span(step.start_ns, step.end_ns), f"step {step.step_id}", "step")
             count += 1

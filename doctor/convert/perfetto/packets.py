@@ -46,11 +46,18 @@ class PacketWriter:
             self._flush()
 
     def track(self, name: str, parent: int | None = None, *, rank: int | None = None) -> int:
-        """Declare a track and return its id; tracks of one parent stand in the order of `rank`."""
+        """Declare a track and return its id; those with a `rank` stand in its order under an `ordered_track`."""
         descriptor = self._descriptor(parent)
         descriptor.name = name
         if rank is not None:
             descriptor.sibling_order_rank = rank
+        return int(descriptor.uuid)
+
+    def ordered_track(self, name: str) -> int:
+        """Declare a track whose children say in which order they stand."""
+        descriptor = self._descriptor(None)
+        descriptor.name = name
+        descriptor.child_ordering = proto.TrackDescriptor.EXPLICIT
         return int(descriptor.uuid)
 
     def process_track(self, pid: int, name: str) -> int:
