@@ -19,6 +19,7 @@ import duckdb
 from doctor.case.arrays.derivation import Derivation, Relations
 from doctor.errors import CaseError, UsageError
 
+_VIEWED = re.compile(r"^CREATE VIEW (\w+)", re.MULTILINE)
 _CREATED = re.compile(r'^CREATE TABLE (?:IF NOT EXISTS )?"?(\w+)"?', re.MULTILINE)
 
 
@@ -48,8 +49,7 @@ def derive(connection: duckdb.DuckDBPyConnection, choice: WindowChoice | None = 
         return
     scripts = [script.read_text(encoding="utf-8") for script in _scripts()]
     try:
-        for table in dict.fromkeys(_CREATED.findall("\n".join(scripts))):
-            connection.execute(f'DROP TABLE IF EXISTS "{table}"')
+        _drop(connection, "\n".join(scripts))
     except duckdb.Error as error:
         raise CaseError(f"the case cannot be derived: {str(error).splitlines()[0]}") from error
     connection.execute("CREATE TABLE window_request (start_ns BIGINT, end_ns BIGINT, chosen_by TEXT)")
@@ -83,6 +83,14 @@ def _derivation(choice: WindowChoice | None) -> dict[str, object]:
 
 def _is_read_only(connection: duckdb.DuckDBPyConnection) -> bool:
     return bool(connection.execute(_READ_ONLY).fetchall())
+
+
+def _drop(connection: duckdb.DuckDBPyConnection, scripts: str) -> None:
+    """Drop what an earlier call created, and a table where there is a view now."""
+    made = {*_CREATED.findall(scripts), *_VIEWED.findall(scripts)}
+    for kind, name in connection.execute(_RELATIONS).fetchall():
+        if name in made:
+            connection.execute(f'DROP {kind} "{name}"')
 
 
 @contextmanager
@@ -143,6 +151,12 @@ def _refuse_empty_window(connection: duckdb.DuckDBPyConnection) -> None:
             f"the window asked for holds no device work: the recording's runs from {start_ns} to {end_ns} ns"
         )
 
+
+_RELATIONS = """
+SELECT 'VIEW', view_name FROM duckdb_views() WHERE NOT internal AND database_name = current_database()
+UNION ALL
+SELECT 'TABLE', table_name FROM duckdb_tables() WHERE database_name = current_database()
+"""
 
 _READ_ONLY = "SELECT 1 FROM duckdb_databases() WHERE database_name = current_database() AND readonly"
 

@@ -19,6 +19,9 @@ import pyarrow.compute as pc
 from doctor.case import schema
 from doctor.case.batch import SourceFacts, TableBatch
 
+GROUP_ROWS = 122_880
+"""Rows of a group of DuckDB's: whole groups are compressed at once, smaller batches are written twice."""
+
 
 class CaseLoader:
     """Fills the tables of one open case; not thread-safe, one loader a connection."""
@@ -38,11 +41,15 @@ class CaseLoader:
         """
         ids: dict[str | None, int] = {}
         described: dict[int, SourceFacts] = {}
+        waiting: dict[tuple[int, str], list[TableBatch]] = {}
         for batch in batches:
             if isinstance(batch, SourceFacts):
                 described[self._source_id(ids, batch.kind if batch.kind in ids else None)] = batch
             else:
-                self._insert(self._source_id(ids, batch.kind), batch)
+                self._collect(waiting, self._source_id(ids, batch.kind), batch)
+        for (source_id, _), collected in waiting.items():
+            if collected:
+                self._insert(source_id, _joined(collected))
         if not described or set(ids.values()) != set(described):
             raise ValueError(f"the reader of {path} gave no SourceFacts")
         for source_id, facts in described.items():
@@ -55,6 +62,17 @@ class CaseLoader:
             ids[kind] = self._next_source_id
             self._next_source_id += 1
         return ids[kind]
+
+    def _collect(self, waiting: dict[tuple[int, str], list[TableBatch]], source_id: int, batch: TableBatch) -> None:
+        """Insert rows as soon as there are as many of a table as DuckDB compresses at a time."""
+        collected = waiting.setdefault((source_id, batch.table), [])
+        if collected and collected[0].rows.schema != batch.rows.schema:
+            self._insert(source_id, _joined(collected))
+            collected.clear()
+        collected.append(batch)
+        if sum(part.rows.num_rows for part in collected) >= GROUP_ROWS:
+            self._insert(source_id, _joined(collected))
+            collected.clear()
 
     def _insert(self, source_id: int, batch: TableBatch) -> None:
         table = schema.metadata.tables.get(batch.table)
@@ -115,3 +133,11 @@ class CaseLoader:
             f"INSERT INTO source ({', '.join(row)}) VALUES ({', '.join('?' for _ in row)})",
             list(row.values()),
         )
+
+
+def _joined(batches: list[TableBatch]) -> TableBatch:
+    """Batches of one table and the same columns as one."""
+    if len(batches) == 1:
+        return batches[0]
+    parts = [pa.table(dict(zip(part.rows.schema.names, part.rows.columns, strict=True))) for part in batches]
+    return TableBatch(batches[0].table, pa.concat_tables(parts), batches[0].kind)

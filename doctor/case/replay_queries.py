@@ -13,61 +13,28 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
-Int = npt.NDArray[np.int64]
+from doctor.case.arrays.columns import Groups, fetch, group, whole
+
+Int = npt.NDArray[np.signedinteger]
 Real = npt.NDArray[np.float64]
 Flag = npt.NDArray[np.bool_]
-
-_PROCESSES = """
-CREATE OR REPLACE TEMP TABLE _replay_process AS
-SELECT row_number() OVER (ORDER BY source_id, pid) - 1 AS process, source_id, pid
-FROM (SELECT DISTINCT source_id, coalesce(pid, -1) AS pid FROM device_op
-      WHERE start_ns >= $start AND start_ns < $end)
-"""
-
-_STREAMS = """
-CREATE OR REPLACE TEMP TABLE _replay_stream AS
-SELECT row_number() OVER (ORDER BY process, device_id, stream_id) - 1 AS stream,
-    dense_rank() OVER (ORDER BY process, device_id) - 1 AS device, *
-FROM (SELECT DISTINCT op.source_id, process, op.pid, device_id, stream_id
-      FROM device_op AS op JOIN _replay_process AS p
-        ON op.source_id = p.source_id AND coalesce(op.pid, -1) = p.pid
-      WHERE start_ns >= $start AND start_ns < $end)
-"""
-
-_CALLS = """
-SELECT host_call_id, process, start_ns - $start AS start_ns, end_ns - $start AS end_ns,
-    coalesce(correlation_id, -1) AS correlation_id, name_id
-FROM host_call
-JOIN (SELECT source_id, pid, tid, process
-      FROM launching_thread JOIN _replay_process USING (source_id, pid) WHERE is_main) USING (source_id, pid, tid)
-WHERE start_ns >= $start AND start_ns < $end
-ORDER BY host_call_id
-"""
-
-_OPS = """
-SELECT device_op_id, stream, start_ns - $start AS start_ns, end_ns - $start AS end_ns,
-    coalesce(host_call_id, -1) AS host_call_id, kind = 'graph' OR graph_node_id IS NOT NULL AS is_graph,
-    CASE kind WHEN 'kernel' THEN 0 WHEN 'memcpy' THEN 1 WHEN 'memset' THEN 2 ELSE 3 END AS kind,
-    coalesce(copy_kind = 'dtoh' AND coalesce(dst_kind, 'pageable') = 'pageable', false)
-        OR coalesce(copy_kind = 'htod' AND coalesce(src_kind, 'pageable') = 'pageable' AND size_bytes > $staged, false)
-        AS holds_host,
-    CASE WHEN family = 'collective' THEN coalesce(name_id, 0) ELSE -1 END AS collective
-FROM device_op AS op
-JOIN _replay_stream AS s ON op.source_id = s.source_id AND coalesce(op.pid, -1) = coalesce(s.pid, -1)
-    AND op.device_id = s.device_id AND op.stream_id = s.stream_id
-LEFT JOIN launch USING (device_op_id)
-WHERE start_ns >= $start AND start_ns < $end
-ORDER BY device_op_id
-"""
 
 _NAMES = """
 SELECT name_id, base_name::VARCHAR AS base_name, call_class::VARCHAR AS call_class, is_blocking_copy
 FROM call_name ORDER BY name_id
 """
 
+_HOLDS_HOST = """
+coalesce(copy_kind = 'dtoh' AND coalesce(dst_kind, 'pageable') = 'pageable', false)
+    OR coalesce(copy_kind = 'htod' AND coalesce(src_kind, 'pageable') = 'pageable' AND size_bytes > {staged:d}, false)
+"""
+_KIND = "CASE kind WHEN 'kernel' THEN 0 WHEN 'memcpy' THEN 1 WHEN 'memset' THEN 2 ELSE 3 END::TINYINT"
+
 STAGED_COPY_BYTES = 65536
 """Copies from pageable memory up to here are staged by the driver and do not hold the host (CUDA Runtime API, section
 API synchronization behavior)."""
+NO_PROCESS = -1
+"""Stands for a process id that is not recorded."""
 
 
 @dataclass(frozen=True)
@@ -154,17 +121,56 @@ class Recording:
     stream_device: Int
 
 
+@dataclass(frozen=True)
+class _Streams:
+    """Streams that work in the window: the processes, and of each stream its process and device."""
+
+    processes: tuple[tuple[int, int], ...]
+    process: Int
+    device: Int
+
+    @staticmethod
+    def of(keys: list[tuple[int, int, int, int]]) -> _Streams:
+        """Out of (source, process, device, stream) of each stream, in order."""
+        processes = tuple(sorted({key[:2] for key in keys}))
+        devices = sorted({key[:3] for key in keys})
+        return _Streams(
+            processes,
+            np.asarray([processes.index(key[:2]) for key in keys], dtype=np.int32),
+            np.asarray([devices.index(key[:3]) for key in keys], dtype=np.int32),
+        )
+
+
+class _Window:
+    """Rows of one table that start in the window, in the table's order, a column at a time: there may be millions."""
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, table: str, start_ns: int, end_ns: int) -> None:
+        self._cursor = cursor
+        self._rows = f"FROM {table} WHERE start_ns >= {start_ns:d} AND start_ns < {end_ns:d}"
+        self._start_ns = start_ns
+
+    def column(self, expression: str, kind: npt.DTypeLike) -> npt.NDArray[Any]:
+        """An expression without NULL, of every row."""
+        rows = fetch(self._cursor, f"SELECT {expression} AS it {self._rows}")
+        return np.asarray(rows.column("it").to_numpy(), dtype=kind)
+
+    def time(self, column: str) -> Real:
+        """A time in ns from the start of the window, of every row."""
+        return np.asarray(self.column(f"{column} - {self._start_ns:d}", np.float64))
+
+    def groups(self, *columns: str) -> Groups:
+        """Every row numbered by what it has in these columns."""
+        rows = fetch(self._cursor, f"SELECT {', '.join(columns)} {self._rows}")
+        return group([rows.column(at) for at in range(len(columns))])
+
+
 def read_recording(connection: duckdb.DuckDBPyConnection, start_ns: int, end_ns: int) -> Recording:
     """Read the calls and operations that start in [`start_ns`, `end_ns`) of the case's clock."""
-    cursor = connection.cursor()  # its temporary tables are its own: nothing is left behind in the case
-    window = {"start": start_ns, "end": end_ns}
-    cursor.execute(_PROCESSES, window)
-    cursor.execute(_STREAMS, window)
+    cursor = connection.cursor()
     names = _read_names(cursor)
-    calls = _read_calls(cursor, window, names)
-    ops = _read_ops(cursor, window)
-    streams = _columns(cursor, "SELECT process, device FROM _replay_stream ORDER BY stream", {})
-    return Recording(calls, ops, names, _int(streams["process"]), _int(streams["device"]))
+    ops, streams = _read_ops(cursor, _Window(cursor, "device_op", start_ns, end_ns))
+    calls = _read_calls(cursor, _Window(cursor, "host_call", start_ns, end_ns), streams.processes, names)
+    return Recording(calls, ops, names, streams.process, streams.device)
 
 
 def read_rows(connection: duckdb.DuckDBPyConnection, sql: str, values: dict[str, Any]) -> tuple[Int, Real | None]:
@@ -172,7 +178,7 @@ def read_rows(connection: duckdb.DuckDBPyConnection, sql: str, values: dict[str,
 
     A number that is NULL comes back as NaN.
     """
-    columns = list(_columns(connection, sql, values).values())
+    columns = list(connection.execute(sql, values).fetchnumpy().values())
     ids = np.ma.compressed(np.ma.asarray(columns[0])).astype(np.int64)
     if len(columns) < 2:
         return ids, None
@@ -182,49 +188,67 @@ def read_rows(connection: duckdb.DuckDBPyConnection, sql: str, values: dict[str,
 
 
 def _read_names(cursor: duckdb.DuckDBPyConnection) -> CallNames:
-    columns = _columns(cursor, _NAMES, {})
+    rows = fetch(cursor, _NAMES)
     return CallNames(
-        _int(columns["name_id"]),
-        tuple(str(name) for name in columns["base_name"]),
-        tuple(str(name) for name in columns["call_class"]),
-        np.asarray(columns["is_blocking_copy"], dtype=np.bool_),
+        whole(rows, "name_id"),
+        tuple(rows.column("base_name").to_pylist()),
+        tuple(rows.column("call_class").to_pylist()),
+        np.asarray(rows.column("is_blocking_copy").to_pylist(), dtype=np.bool_),
     )
 
 
-def _read_calls(cursor: duckdb.DuckDBPyConnection, window: dict[str, int], names: CallNames) -> RecordedCalls:
-    columns = _columns(cursor, _CALLS, window)
+def _read_calls(
+    cursor: duckdb.DuckDBPyConnection, window: _Window, processes: tuple[tuple[int, int], ...], names: CallNames
+) -> RecordedCalls:
+    """Calls of each process's main launching thread."""
+    main = cursor.execute("SELECT source_id, pid, tid FROM launching_thread WHERE is_main").fetchall()
+    place = {process: at for at, process in enumerate(processes)}
+    number: dict[tuple[int | None, ...], int] = {
+        (source_id, pid, tid): place.get((source_id, pid), NO_PROCESS) for source_id, pid, tid in main
+    }
+    threads = window.groups("source_id", "pid", "tid")
+    process = np.asarray([number.get(key, NO_PROCESS) for key in threads.keys], dtype=np.int32)
+    process = process[threads.code] if len(threads.keys) else threads.code
+    kept = process >= 0
+    name_id = window.column("name_id", np.int32)[kept]
     return RecordedCalls(
-        _int(columns["host_call_id"]),
-        _int(columns["process"]),
-        _real(columns["start_ns"]),
-        _real(columns["end_ns"]),
-        _int(columns["correlation_id"]),
-        np.searchsorted(names.name_id, _int(columns["name_id"])),
+        window.column("host_call_id::INTEGER", np.int32)[kept],
+        process[kept],
+        window.time("start_ns")[kept],
+        window.time("end_ns")[kept],
+        window.column("coalesce(correlation_id, -1)", np.int64)[kept],
+        np.searchsorted(names.name_id, name_id).astype(np.int32),
     )
 
 
-def _read_ops(cursor: duckdb.DuckDBPyConnection, window: dict[str, int]) -> RecordedOps:
-    columns = _columns(cursor, _OPS, {**window, "staged": STAGED_COPY_BYTES})
-    return RecordedOps(
-        _int(columns["device_op_id"]),
-        _int(columns["stream"]),
-        _real(columns["start_ns"]),
-        _real(columns["end_ns"]),
-        _int(columns["host_call_id"]),
-        np.asarray(columns["is_graph"], dtype=np.bool_),
-        _int(columns["kind"]),
-        np.asarray(columns["holds_host"], dtype=np.bool_),
-        _int(columns["collective"]),
+def _read_ops(cursor: duckdb.DuckDBPyConnection, window: _Window) -> tuple[RecordedOps, _Streams]:
+    groups = window.groups("source_id", f"coalesce(pid, {NO_PROCESS:d})", "device_id", "stream_id")
+    keys = [tuple(value or 0 for value in key) for key in groups.keys]
+    device_op_id = window.column("device_op_id::INTEGER", np.int32)
+    ops = RecordedOps(
+        device_op_id,
+        groups.code,
+        window.time("start_ns"),
+        window.time("end_ns"),
+        _read_launches(cursor, device_op_id),
+        window.column("kind = 'graph' OR graph_node_id IS NOT NULL", np.bool_),
+        window.column(_KIND, np.int8),
+        window.column(_HOLDS_HOST.format(staged=STAGED_COPY_BYTES), np.bool_),
+        window.column("CASE WHEN family = 'collective' THEN coalesce(name_id, 0) ELSE -1 END::INTEGER", np.int32),
     )
+    return ops, _Streams.of([(key[0], key[1], key[2], key[3]) for key in keys])
 
 
-def _columns(cursor: duckdb.DuckDBPyConnection, sql: str, values: dict[str, Any]) -> dict[str, Any]:
-    return cursor.execute(sql, values).fetchnumpy()
-
-
-def _int(column: Any) -> Int:
-    return np.asarray(column, dtype=np.int64)
-
-
-def _real(column: Any) -> Real:
-    return np.asarray(column, dtype=np.float64)
+def _read_launches(cursor: duckdb.DuckDBPyConnection, device_op_id: Int) -> Int:
+    """Of each operation the call that launched it, -1 where unknown; ids of operations in a window follow each other."""
+    launching = np.full(len(device_op_id), -1, dtype=np.int32)
+    if not len(device_op_id):
+        return launching
+    first, last = int(device_op_id[0]), int(device_op_id[-1])
+    rows = fetch(
+        cursor,
+        "SELECT device_op_id::INTEGER AS device_op_id, host_call_id::INTEGER AS host_call_id FROM launch"
+        f" WHERE device_op_id BETWEEN {first:d} AND {last:d}",
+    )
+    launching[rows.column("device_op_id").to_numpy() - first] = rows.column("host_call_id").to_numpy()
+    return launching

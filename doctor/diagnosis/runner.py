@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import duckdb
@@ -56,9 +57,8 @@ def diagnose_case(
     """
     chosen = _chosen(rules, options)
     derive(connection, WindowChoice(options.window, options.range_name))
-    judged = _judge_all(connection, chosen)
     window = queries.window(connection)
-    replay = None if window is None else Replay(connection, window.start_ns, window.end_ns, options.unprofiled_seconds)
+    judged, replay = _judge_beside_replay(connection, chosen, window, options)
     if replay is not None and (reasons := _reasons_for_distrust(connection)):
         replay.quality = replace(replay.quality, is_trusted=False, notes=(*replay.quality.notes, *reasons))
         judged = replace(judged, suspects=tuple((rule, _doubted(finding)) for rule, finding in judged.suspects))
@@ -82,6 +82,22 @@ def diagnose_case(
         replay=None if replay is None else _quality(replay),
         display=Display() if window is None else _display(connection, window, ranked.findings, options),
     )
+
+
+def _judge_beside_replay(
+    connection: duckdb.DuckDBPyConnection,
+    rules: tuple[Rule, ...],
+    window: queries.WindowRow | None,
+    options: DiagnosisOptions,
+) -> tuple[_Judged, Replay | None]:
+    """Run the rules while the replay is built: the one is DuckDB's work, the other numpy's, on one core each."""
+    if window is None:
+        return _judge_all(connection, rules), None
+    with ThreadPoolExecutor(1, "doctor-replays") as beside:
+        building = beside.submit(
+            Replay, connection.cursor(), window.start_ns, window.end_ns, options.unprofiled_seconds
+        )
+        return _judge_all(connection, rules), building.result()
 
 
 def _reasons_for_distrust(connection: duckdb.DuckDBPyConnection) -> tuple[str, ...]:

@@ -21,10 +21,10 @@ from doctor.formats.kineto.categories import KINDS, LEFT_OUT, MEMORY_EVENT, OLD_
 from doctor.formats.kineto.events import TraceEvent
 from doctor.formats.kineto.launches import Launches
 from doctor.formats.kineto.stream import TraceStream
+from doctor.readers.ahead import read_ahead
 from doctor.readers.evidence_file import EvidenceFile, open_evidence
 from doctor.readers.protocol import Progress
 
-_BATCH_EVENTS = 1 << 15
 _SEARCH_BYTES = 16 << 20
 _OPENING = re.compile(rb"(?:\xef\xbb\xbf)?\s*([\[{])")
 _MARKS = (b'"traceEvents"', b'"deviceProperties"', b'"baseTimeNanoseconds"')
@@ -70,7 +70,7 @@ class TorchTraceReader:
             DamagedEvidenceError: it holds no event at all.
         """
         file = open_evidence(path)
-        yield from _Reading(file, progress).parts()
+        yield from read_ahead(_Reading(file, progress).parts())
 
 
 class _Reading:
@@ -96,13 +96,10 @@ class _Reading:
         for events in self._stream.event_lists():
             self._event_count += len(events)
             self._sort(events)
-            for kind, waiting in self._waiting.items():
-                if len(waiting) >= _BATCH_EVENTS:
-                    yield from self._flush(kind)
+            for kind in EventKind:
+                yield from self._flush(kind)
         if not self._event_count:
             raise DamagedEvidenceError(f"{self._file.path}: {self._why_empty()}")
-        for kind in EventKind:
-            yield from self._flush(kind)
         for table, rows in self._launches.release():
             yield TableBatch(table, rows)
         yield from self._machine_rows()
@@ -117,7 +114,6 @@ class _Reading:
                 if waiting is None:
                     self._unread[event.cat or "none"] += event.cat not in LEFT_OUT
                     continue
-                event.keep_times()
                 if event.cat == OLD_OPERATOR and str(event.name).startswith(STEP_PREFIX):
                     waiting = self._waiting[EventKind.ANNOTATION]
                 waiting.append(event)
@@ -128,7 +124,6 @@ class _Reading:
         if event.ph == "M":
             self._names.take(event)
         elif event.ph in ("i", "I") and event.name == MEMORY_EVENT:
-            event.keep_times()
             self._waiting[EventKind.ALLOCATION].append(event)
         elif event.ph in ("B", "E"):
             self._unread[f"{event.cat or 'none'} (begin and end apart)"] += 1

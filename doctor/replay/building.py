@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from doctor.case.arrays.columns import by_group
 from doctor.case.replay_queries import Recording
 from doctor.replay.collectives import find_meetings, split
 from doctor.replay.intervals import running_end
@@ -38,7 +39,7 @@ def build_run(recording: Recording) -> Run:
     """Arrays of every process in the window."""
     thread_count = int(max(recording.stream_process.max(initial=-1), recording.calls.process.max(initial=-1))) + 1
     calls = _order_calls(recording, thread_count)
-    order = np.argsort(recording.ops.stream, kind="stable")  # already in order of start within each stream
+    order = by_group(recording.ops.stream, len(recording.stream_device))  # in order of start within each stream
     ops = _order_ops(recording, order, calls)
     meetings = find_meetings(ops, recording.ops.collective[order], recording.stream_device[ops.stream])
     ops = split(ops, meetings, len(recording.stream_device))
@@ -53,11 +54,11 @@ def build_run(recording: Recording) -> Run:
 def _order_calls(recording: Recording, thread_count: int) -> Calls:
     """Sort by thread and put a virtual call before each thread's first."""
     recorded = recording.calls
-    thread = np.concatenate((np.arange(thread_count), recorded.process))
-    order = np.argsort(thread, kind="stable")
+    thread = np.concatenate((np.arange(thread_count, dtype=np.int32), recorded.process))
+    order = by_group(thread, thread_count)
 
     def whole(values: Int) -> Int:
-        return np.concatenate((np.full(thread_count, -1), values))[order]
+        return np.concatenate((np.full(thread_count, -1, dtype=values.dtype), values))[order]
 
     def real(values: Real) -> Real:
         return np.concatenate((np.zeros(thread_count), values))[order]
@@ -96,7 +97,7 @@ def _order_ops(recording: Recording, order: Int, calls: Calls) -> Ops:
         end - start,
         latency=np.zeros(count),
         distance=np.zeros(count),
-        source=np.full(count, -1, dtype=np.int64),
+        source=np.full(count, -1, dtype=np.int32),
         source_distance=np.zeros(count),
         kind=recorded.kind[order],
         is_tied=call != launched,
@@ -121,7 +122,8 @@ def _launched_before(launched: Int, host_call_id: Int, thread: Int, calls: Calls
     if not len(in_window):
         return launched
     is_before = (launched < 0) & (host_call_id >= 0) & (host_call_id < in_window.min())
-    return np.where(is_before, np.searchsorted(calls.thread, thread), launched)
+    first = np.searchsorted(calls.thread, np.arange(int(thread.max(initial=-1)) + 1)).astype(launched.dtype)
+    return np.where(is_before, first[thread], launched)
 
 
 def _tie_to_clock(launched: Int, start: Real, thread: Int, calls: Calls) -> Int:
@@ -204,7 +206,7 @@ def _is_late_node(ops: Ops, call_count: int) -> Flag:
 
 def _find_sources(ops: Ops, stream_device: Int, among: Flag) -> Int:
     """Operation of another stream of the device that ended last before the start, within 20 us, or -1."""
-    source = np.full(len(ops.op_id), -1, dtype=np.int64)
+    source = np.full(len(ops.op_id), -1, dtype=np.int32)
     device = stream_device[ops.stream]
     for one in np.unique(device[among]):
         members = np.flatnonzero(device == one)

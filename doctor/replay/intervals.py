@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-Int = npt.NDArray[np.int64]
+Int = npt.NDArray[np.signedinteger]
 Real = npt.NDArray[np.float64]
 
 

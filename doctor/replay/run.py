@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Int = npt.NDArray[np.int64]
+Int = npt.NDArray[np.signedinteger]
+"""Ids and positions are 32 bits wide: a run may have ten million calls."""
 Real = npt.NDArray[np.float64]
 Flag = npt.NDArray[np.bool_]
 
@@ -141,7 +142,7 @@ def position_of(sorted_positions: Int, ids: Int) -> Int:
 
 def index_by_id(ids: Int) -> Int:
     """Table from id to position, without negative ids. Ids are row numbers, so the table is as long as the case."""
-    table = np.full(int(ids.max(initial=-1)) + 1, -1, dtype=np.int64)
+    table = np.full(int(ids.max(initial=-1)) + 1, -1, dtype=np.int32)
     named = ids >= 0
     table[ids[named]] = np.flatnonzero(named)
     return table

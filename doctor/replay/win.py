@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import duckdb
 import numpy as np
 
-from doctor.case.replay_queries import read_recording
+from doctor.case.replay_queries import CallNames, read_recording
 from doctor.replay.building import build_run
 from doctor.replay.corrections import correct
 from doctor.replay.cure import Change, Places, apply, moves_work, select
@@ -64,13 +64,12 @@ class Replay:
         window_end_ns: int,
         unprofiled_seconds: float | None = None,
     ) -> None:
-        recording = read_recording(connection, window_start_ns, window_end_ns)
         self._connection = connection
-        self._recorded = build_run(recording)
+        self._recorded, names = _read_run(connection, window_start_ns, window_end_ns)
         self._plan = plan(self._recorded)
         self._places = Places.of(self._recorded)
         self._busy_ns = _busy(self._recorded)
-        corrected = correct(self._recorded, self._plan, recording.names, unprofiled_seconds)
+        corrected = correct(self._recorded, self._plan, names, unprofiled_seconds)
         self._timelines = tuple(
             _Timeline(run, replay(run, self._plan).makespan_ns)
             for run in (self._recorded, corrected.quick, corrected.slow)
@@ -118,6 +117,12 @@ class Replay:
         device = run.stream_device[run.ops.stream[in_place]] + 1  # 0 where ranks meet
         work = np.bincount(device, run.ops.duration[in_place], minlength=len(self._busy_ns) + 1)
         return np.asarray(work[1:], dtype=np.float64)
+
+
+def _read_run(connection: duckdb.DuckDBPyConnection, start_ns: int, end_ns: int) -> tuple[Run, CallNames]:
+    """The run and the names of its functions; what was read for it is let go."""
+    recording = read_recording(connection, start_ns, end_ns)
+    return build_run(recording), recording.names
 
 
 def _busy(run: Run) -> Real:

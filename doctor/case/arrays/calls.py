@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import duckdb
 import numpy as np
-import pyarrow as pa
 
 from doctor.case.arrays.columns import (
     UNKNOWN,
@@ -17,9 +16,7 @@ from doctor.case.arrays.columns import (
     by_group,
     fetch,
     group,
-    nullable,
     reached_before,
-    spelled,
     whole,
 )
 
@@ -186,24 +183,3 @@ def _outer_calls(is_kept: Flag, thread: Code, inner: Int, thread_count: int) -> 
     last = np.empty(len(order), dtype=np.int64)
     last[order] = np.maximum(reached_before(row, bounds_of(thread[order], thread_count)), -1)
     return last[inner]
-
-
-def as_rows(calls: HostCalls) -> pa.Table:
-    """Columns of the table `host_call`."""
-    thread, names = calls.threads.keys, calls.names
-    return pa.table(
-        {
-            "host_call_id": np.arange(len(calls.start)),
-            "source_id": spelled(calls.thread, [key[0] for key in thread], pa.int16()),
-            "pid": spelled(calls.thread, [key[1] for key in thread], pa.int64()),
-            "tid": spelled(calls.thread, [key[2] for key in thread], pa.int64()),
-            "start_ns": calls.start,
-            "end_ns": calls.end,
-            "correlation_id": nullable(calls.correlation),
-            "name_id": spelled(calls.name, names.name_id.tolist(), pa.int32()),
-            "base_name": spelled(calls.name, names.base_name, pa.string()),
-            "call_class": spelled(calls.name, names.call_class, pa.string()),
-            "is_blocking_copy": spelled(calls.name, names.is_blocking_copy, pa.bool_()),
-            "silence_ns": nullable(calls.silence),
-        }
-    )

@@ -36,19 +36,19 @@ class Derivation:
     _launched_by: Code
     _sequence: steps.OpSequence
     _step_of_op: Code
-    _step_of_call: Code
+    _gaps: pa.Table
+    _step_of_launch: Code
     _thread_calls: intervals.ThreadCalls
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
         self._feeds: dict[str, Callable[[], Relations]] = {
-            "050_host_call": self._host_call,
             "060_launch": self._launch,
             "070_steady_window": self._steady_window,
             "080_step": self._step,
             "090_device_busy": self._device_busy,
             "100_usual_step": self._usual_step,
-            "102_thread_call": self._thread_call,
+            "102_host_call": self._host_call,
             "104_launch_interval": self._launch_interval,
             "120_piece": self._piece,
             "150_step_work": self._step_work,
@@ -60,20 +60,23 @@ class Derivation:
         feed = self._feeds.get(script)
         return {} if feed is None else feed()
 
-    def _host_call(self) -> Relations:
-        self._calls = host_calls.read_calls(self._connection)
-        return {"outermost_call": host_calls.as_rows(self._calls)}
-
     def _launch(self) -> Relations:
+        self._calls = host_calls.read_calls(self._connection)
         self._ops = operations.read_operations(self._connection)
         self._launched_by = launches.launching_calls(self._calls, self._ops)
+        self._ops = self._ops.without_correlations()
         return {
             "launched_op": launches.as_rows(self._launched_by),
             "launching": launches.by_thread(self._calls, self._launched_by),
         }
 
     def _steady_window(self) -> Relations:
-        return {"quiet_time": operations.quiet_times(self._ops)}
+        launched = np.flatnonzero(self._launched_by >= 0)
+        called = self._calls.start[self._launched_by[launched]]
+        return {
+            "quiet_time": operations.quiet_times(self._ops),
+            "called_op": pa.table({"device_op_id": launched, "called_ns": called}),
+        }
 
     def _step(self) -> Relations:
         window = self._window()
@@ -98,31 +101,37 @@ class Derivation:
         step = np.flatnonzero(size)
         return {"step_size": pa.table({"step_id": step, "op_count": size[step]})}
 
-    def _thread_call(self) -> Relations:
+    def _host_call(self) -> Relations:
         found = steps.Steps.of(fetch(self._connection, _STEPS))
         threads = self._calls.threads
         process = threads.process[self._calls.thread]
-        self._step_of_call = found.at(threads.processes, process, self._calls.start)
-        self._thread_calls = intervals.thread_calls(self._calls, self._launched_by, self._step_of_call, self._window())
+        step = found.at(threads.processes, process, self._calls.start)
+        self._thread_calls = intervals.thread_calls(self._calls, self._launched_by, step, self._window())
         return {
-            "call_in_window": intervals.as_rows(
+            "outermost_call": intervals.as_rows(
                 self._calls, self._thread_calls, self._main_threads(), self._usual_steps()
             )
         }
 
     def _launch_interval(self) -> Relations:
-        found = intervals.intervals(self._calls, self._thread_calls, self._launched_by, self._gaps)
-        return {"interval": found, "pace": intervals.paces(self._calls, self._thread_calls)}
+        relations = {
+            "interval": intervals.intervals(self._calls, self._thread_calls, self._launched_by, self._gaps),
+            "pace": intervals.paces(self._calls, self._thread_calls),
+        }
+        step_of_call = np.full(len(self._calls.start) + 1, NO_STEP, dtype=np.int32)  # the last for work without a call
+        step_of_call[self._thread_calls.call] = self._thread_calls.step
+        self._step_of_launch = step_of_call[self._launched_by]
+        del self._calls, self._thread_calls, self._launched_by, self._gaps
+        return relations
 
     def _piece(self) -> Relations:
         cut, placed = pieces.cut_steps(self._ops, self._sequence, self._step_of_op)
+        del self._sequence, self._step_of_op
         return {"cut_step": cut, "placed_op": placed}
 
     def _step_work(self) -> Relations:
         blocks = whole(fetch(self._connection, "SELECT grid_blocks FROM device_op"), "grid_blocks")
-        step_of_call = np.full(len(self._calls.start) + 1, NO_STEP, dtype=np.int32)
-        step_of_call[self._thread_calls.call] = self._thread_calls.step
-        return {"work_of_step": steps.step_work(self._ops, blocks, step_of_call[self._launched_by])}
+        return {"work_of_step": steps.step_work(self._ops, blocks, self._step_of_launch)}
 
     def _softmax_between(self) -> Relations:
         first, last = np.searchsorted(self._ops.start, self._window()).tolist()

@@ -21,7 +21,7 @@ class ThreadCalls:
     Attributes:
         call: `host_call_id`.
         silence: ns since the thread's earlier calls ended; `UNKNOWN` for the first and before the window.
-        op_count: operations that each launched.
+        op_count: operations that each call of the case launched.
         interval: launches of its thread before each.
         step: `NO_STEP` between steps.
         order: the calls in order of thread.
@@ -50,7 +50,7 @@ def thread_calls(calls: HostCalls, launched_by: Code, step: Code, window: tuple[
     return ThreadCalls(
         at,
         np.where(is_told, silence, UNKNOWN),
-        op_count[at],
+        op_count,
         _launches_before(op_count[at] > 0, order, bounds),
         step[at],
         order,
@@ -69,33 +69,40 @@ def _launches_before(is_launching: Flag, order: Int, bounds: Int) -> Code:
 
 
 def as_rows(calls: HostCalls, here: ThreadCalls, main_threads: Flag, is_usual_step: Flag) -> pa.Table:
-    """Columns of the table `thread_call`; `is_usual_step` is indexed by step id."""
-    names, keys, at = calls.names, calls.threads.keys, here.call
-    thread, name = calls.thread[at], calls.name[at]
-    is_in_step = here.step != NO_STEP
-    kind = np.where(is_in_step, 0, -1).astype(np.int8)
-    kind[is_in_step] = is_usual_step[here.step[is_in_step]]
+    """Columns of the table `host_call`; `is_usual_step` is indexed by step id."""
+    names, keys = calls.names, calls.threads.keys
+    thread, name = calls.thread, calls.name
+    step, interval = _spread(calls, here, here.step), _spread(calls, here, here.interval)
+    kind = np.where(step != NO_STEP, 0, -1).astype(np.int8)
+    kind[step != NO_STEP] = is_usual_step[step[step != NO_STEP]]
     return pa.table(
         {
-            "host_call_id": at,
+            "host_call_id": np.arange(len(thread)),
             "source_id": spelled(thread, [key[0] for key in keys], pa.int16()),
             "pid": spelled(thread, [key[1] for key in keys], pa.int64()),
             "tid": spelled(thread, [key[2] for key in keys], pa.int64()),
             "is_main": spelled(thread, main_threads.tolist(), pa.bool_()),
-            "start_ns": calls.start[at],
-            "end_ns": calls.end[at],
-            "correlation_id": nullable(calls.correlation[at]),
+            "start_ns": calls.start,
+            "end_ns": calls.end,
+            "correlation_id": nullable(calls.correlation),
+            "name_id": spelled(name, names.name_id.tolist(), pa.int32()),
             "base_name": spelled(name, names.base_name, pa.string()),
             "call_class": spelled(name, names.call_class, pa.string()),
             "is_blocking_copy": spelled(name, names.is_blocking_copy, pa.bool_()),
-            "silence_ns": nullable(here.silence),
-            "is_launching": here.op_count > 0,
+            "silence_ns": nullable(calls.silence),
             "op_count": here.op_count,
-            "step_id": pa.array(here.step, mask=~is_in_step),
+            "step_id": pa.array(step, mask=step == NO_STEP),
             "step_kind": spelled(kind, ("unusual", "usual"), pa.string()),
-            "interval_id": here.interval,
+            "interval_id": pa.array(interval, mask=interval == NO_STEP),
         }
     )
+
+
+def _spread(calls: HostCalls, here: ThreadCalls, values: Code) -> Code:
+    """Values of the calls of launching threads among all calls, `NO_STEP` at the others."""
+    spread = np.full(len(calls.start), NO_STEP, dtype=np.int32)
+    spread[here.call] = values
+    return spread
 
 
 def intervals(calls: HostCalls, here: ThreadCalls, launched_by: Code, gaps: pa.Table) -> pa.Table:
@@ -110,7 +117,7 @@ def intervals(calls: HostCalls, here: ThreadCalls, launched_by: Code, gaps: pa.T
     silence = np.where(here.silence[order] == UNKNOWN, 0, here.silence[order])
     length = calls.end[at] - calls.start[at]
     is_module = calls.names.in_class("module")[calls.name[at]]
-    is_waiting = calls.names.in_class(*_MEANS)[calls.name[at]] & (here.op_count[order] == 0)
+    is_waiting = calls.names.in_class(*_MEANS)[calls.name[at]] & (here.op_count[at] == 0)
     return pa.table(
         {
             "source_id": spelled(thread, [key[0] for key in keys], pa.int16()),
@@ -157,7 +164,7 @@ def paces(calls: HostCalls, here: ThreadCalls) -> pa.Table:
     rows = []
     for thread, (first, last) in enumerate(zip(here.bounds[:-1].tolist(), here.bounds[1:].tolist(), strict=True)):
         launches = here.order[first:last]
-        launches = launches[here.op_count[launches] > 0]
+        launches = launches[here.op_count[here.call[launches]] > 0]
         if len(launches):
             silence = here.silence[launches]
             between = np.diff(calls.start[here.call[launches]])

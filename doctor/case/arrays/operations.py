@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import duckdb
 import numpy as np
@@ -55,6 +55,10 @@ class DeviceOps:
     correlation: Int
     families: tuple[str, ...]
     family: npt.NDArray[np.uint8]
+
+    def without_correlations(self) -> DeviceOps:
+        """The same without the ids, which are needed once."""
+        return replace(self, correlation=self.correlation[:0].copy())
 
     def is_of(self, *families: str) -> Flag:
         """Of each family, whether it is one of these."""

@@ -2,7 +2,8 @@
 -- From the first launch of device work to the end of the last, less (1) a stray event that stands alone behind a gap longer than everything
 -- else, (2) the load phase: whatever ran before the first compute kernel, where it takes more than a twentieth of the time. The table
 -- `window_request`, filled from the options, replaces all of that.
--- Reads the relation quiet_time (doctor.case.arrays.operations): times in which no device of the case worked.
+-- Reads the relations quiet_time (times in which no device of the case worked) and called_op (when the launch of each operation was called) of
+-- doctor.case.arrays.
 CREATE TABLE IF NOT EXISTS window_request (start_ns BIGINT, end_ns BIGINT, chosen_by TEXT);
 
 -- stray_gap: a gap of at least half the recording with under one hundredth of the work on one side
@@ -62,11 +63,10 @@ first_op AS (
 ),
 -- the first operation of each device starts its window when its launch was called
 called AS (
-    SELECT min(host_call.start_ns) AS start_ns
+    SELECT min(called_ns) AS start_ns
     FROM first_op
     JOIN device_op ON device_op.start_ns = first_op.start_ns
-    JOIN launch USING (device_op_id)
-    JOIN host_call USING (host_call_id)
+    JOIN called_op USING (device_op_id)
 ),
 steady AS (
     -- a call from before a stray gap belongs to what was cut

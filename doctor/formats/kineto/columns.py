@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 _INT64 = 1 << 63
 _NUMBER_AT_END = re.compile(r"-?\d+$")
@@ -39,6 +40,27 @@ def trailing_number(value: Any) -> int | None:
         found = _NUMBER_AT_END.search(value.strip())
         return _whole(found[0]) if found else None
     return _whole(value)
+
+
+def ids(values: Sequence[Any]) -> pa.Array:
+    """An int64 column of ids that may stand at the end of a text; negative ones and `NO_STREAM` are NULL."""
+    try:
+        numbers = pa.array(values, pa.int64())
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        numbers = pa.array([trailing_number(value) for value in values], pa.int64())
+    is_id = pc.and_(pc.greater_equal(numbers, 0), pc.not_equal(numbers, NO_STREAM))
+    return pc.if_else(is_id, numbers, pa.scalar(None, pa.int64()))
+
+
+def three(values: Sequence[Any]) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Three int64 columns out of lists of three; NULL where a value is none."""
+    try:
+        rows = pa.array(values, pa.list_(pa.int64(), 3))
+        x, y, z = (pc.list_element(rows, at) for at in range(3))
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        told = [value if isinstance(value, list) and len(value) == 3 else (None, None, None) for value in values]
+        x, y, z = (whole_numbers([value[at] for value in told]) for at in range(3))
+    return x, y, z
 
 
 def _whole(value: Any) -> int | None:

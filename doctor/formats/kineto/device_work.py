@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from doctor.formats.kineto.columns import NO_STREAM, texts, trailing_number, whole_numbers
+from doctor.formats.kineto.columns import ids, texts, three, whole_numbers
 from doctor.formats.kineto.events import TraceEvent
 from doctor.formats.kineto.times import end_column, nanosecond_column
 
@@ -46,9 +46,13 @@ def _on_stream(events: Sequence[TraceEvent]) -> dict[str, pa.Array]:
     args = [event.args for event in events]
     starts = nanosecond_column([bytes(event.ts) for event in events])
     return {
-        "device_id": whole_numbers([event.pid if event.args.device is None else event.args.device for event in events]),
+        "device_id": whole_numbers(
+            [event.pid if arg.device is None else arg.device for event, arg in zip(events, args, strict=True)]
+        ),
         "context_id": whole_numbers([arg.context for arg in args]),
-        "stream_id": whole_numbers([_stream(event) for event in events]),
+        "stream_id": ids(
+            [event.tid if arg.stream is None else arg.stream for event, arg in zip(events, args, strict=True)]
+        ),
         "correlation_id": whole_numbers([arg.correlation for arg in args]),
         "graph_node_id": whole_numbers([arg.graph_node or None for arg in args]),
         "start_ns": starts,
@@ -56,27 +60,20 @@ def _on_stream(events: Sequence[TraceEvent]) -> dict[str, pa.Array]:
     }
 
 
-def _stream(event: TraceEvent) -> int | None:
-    stream = event.args.stream
-    number = stream if type(stream) is int else trailing_number(event.tid if stream is None else stream)
-    return None if number is None or number < 0 or number == NO_STREAM else number
-
-
 def kernels(events: Sequence[TraceEvent]) -> pa.RecordBatch:
     """Rows of `kernel`, without `pid`; shared memory, which the trace does not tell apart, stands as dynamic."""
     names = texts([event.name for event in events])
     short = pa.array([short_kernel_name(name) for name in names.dictionary.to_pylist()], pa.string())
-    grids = [_three(event.args.grid) for event in events]
-    blocks = [_three(event.args.block) for event in events]
+    args = [event.args for event in events]
+    sizes = {"grid": three([arg.grid for arg in args]), "block": three([arg.block for arg in args])}
     return pa.RecordBatch.from_pydict(
         {
             **_on_stream(events),
             "name": names,
             "short_name": pa.DictionaryArray.from_arrays(names.indices, short),
-            **{f"grid_{axis}": whole_numbers([grid[at] for grid in grids]) for at, axis in enumerate("xyz")},
-            **{f"block_{axis}": whole_numbers([block[at] for block in blocks]) for at, axis in enumerate("xyz")},
-            "registers_per_thread_count": whole_numbers([event.args.registers for event in events]),
-            "dynamic_shared_bytes": whole_numbers([event.args.shared_memory for event in events]),
+            **{f"{what}_{axis}": size[at] for what, size in sizes.items() for at, axis in enumerate("xyz")},
+            "registers_per_thread_count": whole_numbers([arg.registers for arg in args]),
+            "dynamic_shared_bytes": whole_numbers([arg.shared_memory for arg in args]),
         }
     )
 
@@ -189,12 +186,6 @@ def _outside_brackets(name: str) -> str:
 def _memory(word: str | None, side: str) -> str | None:
     known = _MEMORY_WORDS.get((word or "").lower())
     return known or ("device" if side in ("d", "p") else None)
-
-
-def _three(value: Any) -> tuple[Any, Any, Any]:
-    if isinstance(value, list) and len(value) == 3:
-        return (value[0], value[1], value[2])
-    return (None, None, None)
 
 
 def _text(value: Any) -> str:

@@ -49,10 +49,7 @@ NO_ARGS = EventArgs()
 
 
 class TraceEvent(msgspec.Struct, gc=False):
-    """One element of `traceEvents`.
-
-    A time refers to the text that the event was decoded from; `keep_times` lets that text go.
-    """
+    """One element of `traceEvents`; its times refer to the text that it was decoded from, and hold it in memory."""
 
     ph: str = ""
     cat: str = ""
@@ -62,11 +59,6 @@ class TraceEvent(msgspec.Struct, gc=False):
     ts: msgspec.Raw = RAW_NOTHING
     dur: msgspec.Raw = RAW_NOTHING
     args: EventArgs = NO_ARGS
-
-    def keep_times(self) -> None:
-        """Copy the times, so that a waiting event does not hold some MiB of trace."""
-        self.ts = self.ts.copy()
-        self.dur = self.dur.copy()
 
 
 EVENTS = msgspec.json.Decoder(list[TraceEvent])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from doctor.formats.kineto.columns import texts, trailing_number, whole_numbers
 from doctor.formats.kineto.events import TraceEvent
@@ -18,16 +19,25 @@ _HOST_MEMORY = 0
 def _on_thread(events: Sequence[TraceEvent]) -> dict[str, pa.Array]:
     starts = nanosecond_column([bytes(event.ts) for event in events])
     return {
-        "pid": whole_numbers([_process(event.pid) for event in events]),
-        "tid": whole_numbers([event.tid if type(event.tid) is int else trailing_number(event.tid) for event in events]),
+        "pid": _processes([event.pid for event in events]),
+        "tid": _threads([event.tid for event in events]),
         "start_ns": starts,
         "end_ns": end_column(starts, nanosecond_column([bytes(event.dur) for event in events])),
     }
 
 
-def _process(pid: Any) -> Any:
-    """The profiler's own events claim process -1."""
-    return None if type(pid) is int and pid < 0 else pid
+def _processes(pids: Sequence[Any]) -> pa.Array:
+    """Process ids; the profiler's own events claim process -1."""
+    numbers = whole_numbers(pids)
+    return pc.if_else(pc.greater_equal(numbers, 0), numbers, pa.scalar(None, pa.int64()))
+
+
+def _threads(tids: Sequence[Any]) -> pa.Array:
+    """Thread ids, which some recorders write as texts that end in them."""
+    try:
+        return pa.array(tids, pa.int64())
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return whole_numbers([tid if type(tid) is int else trailing_number(tid) for tid in tids])
 
 
 def api_calls(events: Sequence[TraceEvent], api: str) -> pa.RecordBatch:
