@@ -18,11 +18,13 @@ from doctor.errors import DamagedEvidenceError
 from doctor.readers.bench_columns import column_of, word_column
 from doctor.readers.protocol import Progress
 from doctor.readers.structured_text import contents_of, json_values
+from doctor.readers.text.engine_lines import whole
 from doctor.readers.text.scanner import batch_of
 
 MOST_ROWS = 20_000
 _MOST_WORD = 60
-_MS = 10**6
+_MOST_COUNTS = 200
+_ENGINE_BENCH, _COUNTS = "engine-bench", "counts"
 _FIGURES = frozenset(
     {"output_token_hz", "total_token_hz", "request_hz", "latency_ns", "ttft_p50_ns", "tpot_p50_ns", "itl_p50_ns"}
 )
@@ -62,7 +64,10 @@ class BenchTableReader:
         rows = [{"row_id": place, **row} for place, row in enumerate(source)][:MOST_ROWS]
         if not rows:
             raise DamagedEvidenceError(f"{path} holds no line with a figure: give the table with its header")
+        counts = [{"row_id": row["row_id"], **count} for row in rows for count in row.pop(_COUNTS, ())]
         yield batch_of("bench_row", rows, self.kind)
+        if counts:
+            yield batch_of("bench_count", counts, self.kind)
         yield SourceFacts(self.kind, str(rows[0]["tool"]), is_complete=True)
 
 
@@ -101,7 +106,7 @@ def _rows_in(value: Any, depth: int) -> Iterator[dict[str, Any]]:
     elif isinstance(value, dict):
         row = row_of(_fields(value), _tool(value))
         if row is not None:
-            yield row
+            yield row | ({_COUNTS: _counts(value)} if _tool(value) == _ENGINE_BENCH else {})
         elif depth:
             for inner in value.values():
                 if isinstance(inner, list) and inner and isinstance(inner[0], dict):
@@ -119,9 +124,16 @@ def _fields(record: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
+def _counts(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """What this project's engine counted, by name."""
+    told = [record[part] for part in ("counters", "derived") if isinstance(record.get(part), dict)]
+    named = ((str(name)[:_MOST_WORD], _number(value)) for part in told for name, value in part.items())
+    return [{"counted": name, "reading": value} for name, value in named if value is not None][:_MOST_COUNTS]
+
+
 def _tool(record: dict[str, Any]) -> str:
     if record.get("schema") == "engine.bench/1":
-        return "engine-bench"
+        return _ENGINE_BENCH
     if "avg_latency" in record:
         return "vllm-latency"
     if "elapsed_time" in record and "requests_per_second" in record:
@@ -143,7 +155,7 @@ def row_of(fields: Iterable[tuple[str, Any]], tool: str) -> dict[str, Any] | Non
         if known is not None and number is not None:
             column, scale, place = known
             if place <= places.get(column, 99):  # a median is better than a mean
-                row[column] = round(number * scale) if column.endswith("_ns") else number * scale
+                row[column] = whole(number * scale) if column.endswith("_ns") else number * scale
                 places[column] = place
         elif (word := word_column(name)) is not None and value is not None and len(str(value)) <= _MOST_WORD:
             words[word] = str(value).lower()

@@ -28,9 +28,10 @@ summed AS (
 )
 SELECT source_id, architecture, dtype, quantisation, layer_count, attention_layer_count, kv_head_count, head_dim_count, vocabulary_count,
     max_position_count, is_cache_used, attention, expert_count IS NOT NULL AS is_moe, dtype_bits / 8 AS element_bytes,
-    round(attention_layer_count * CASE WHEN kv_latent_count IS NOT NULL THEN kv_latent_count ELSE 2 * kv_head_count * head_dim_count END
-        * CASE WHEN kv_dtype LIKE 'fp8%' OR kv_dtype LIKE 'int8%' THEN 1.0 ELSE dtype_bits / 8 END)::BIGINT AS kv_token_bytes,
-    round(layer_params + embedding_params)::BIGINT AS parameter_count, round(used_params + embedding_params)::BIGINT AS used_parameter_count,
-    round(layer_params * coalesce(weight_bit_count * 1.0625, dtype_bits) / 8 + embedding_params * dtype_bits / 8)::BIGINT AS weight_bytes
+    try_cast(round(attention_layer_count * CASE WHEN kv_latent_count IS NOT NULL THEN kv_latent_count ELSE 2 * kv_head_count * head_dim_count END
+        * CASE WHEN kv_dtype LIKE 'fp8%' OR kv_dtype LIKE 'int8%' THEN 1.0 ELSE dtype_bits / 8 END) AS BIGINT) AS kv_token_bytes,
+    try_cast(round(layer_params + embedding_params) AS BIGINT) AS parameter_count,
+    try_cast(round(used_params + embedding_params) AS BIGINT) AS used_parameter_count,
+    try_cast(round(layer_params * coalesce(weight_bit_count * 1.0625, dtype_bits) / 8 + embedding_params * dtype_bits / 8) AS BIGINT) AS weight_bytes
 FROM summed
 ORDER BY source_id;

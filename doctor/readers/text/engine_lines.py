@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from doctor.readers.text.stamp import Stamp
 
 GIB = 2**30
+MOST_WHOLE = 2**62
 _UNIT_BYTES = {
     "b": 1, "bytes": 1, "kb": 2**10, "kib": 2**10, "mb": 2**20, "mib": 2**20, "gb": GIB, "gib": GIB, "tib": 2**40,
 }  # fmt: skip
@@ -48,8 +49,7 @@ def figure(engine: str, at: Stamp, name: str, **amounts: float | None) -> Row:
     }
     for amount, value in amounts.items():
         column = columns[amount]
-        whole = column in {"amount_bytes", "amount_ns"} and value is not None
-        values[column] = int(value) if whole and value is not None else value
+        values[column] = whole(value) if column in {"amount_bytes", "amount_ns"} else value
     return Row("engine_figure", values)
 
 
@@ -72,7 +72,7 @@ def event(
             "event": name,
             "detail": detail,
             "amount_count": count,
-            "amount_bytes": size,
+            "amount_bytes": whole(size),
         },
     )
 
@@ -87,7 +87,7 @@ def sample(engine: str, at: Stamp, phase: str, **values: float | None) -> Row:
             "line_id": at.line_id,
             "time_ns": at.time_ns,
             "phase": phase,
-            **values,
+            **{name: whole(value) if name.endswith("_ns") else value for name, value in values.items()},
         },
     )
 
@@ -115,6 +115,11 @@ def said(engine: str | None, clue: str, name: str, detail: re.Pattern[str] | Non
         return (event(engine, at, name, None if found is None else found[1].lower()[:80]),)
 
     return Kind(clue, rows)
+
+
+def whole(value: float | None) -> int | None:
+    """A whole number that a column can hold; None for what nobody measured."""
+    return None if value is None or abs(value) >= MOST_WHOLE else int(value)
 
 
 def number(text: str | None) -> float | None:

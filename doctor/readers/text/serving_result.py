@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from doctor.case.batch import SourceFacts, TableBatch
-from doctor.readers.text.engine_lines import number
+from doctor.readers.text.engine_lines import number, whole
 from doctor.readers.text.scanner import batch_of
 
 _HEAD = "Serving Benchmark Result"
@@ -84,7 +84,7 @@ class ServingResultScanner:
         value, known = number(found[2]), _FIELDS.get(found[1].strip())
         if known is not None and value is not None and value != float("inf"):
             column, scale = known
-            self._row[column] = round(value * scale) if column.endswith("_ns") else value
+            self._row[column] = whole(value * scale) if column.endswith("_ns") else value
 
     def _close(self) -> None:
         row, self._row = self._row, None
