@@ -15,7 +15,12 @@ TOP_KERNELS = 15
 
 @dataclass(frozen=True)
 class SourceRow:
-    """One evidence file; `is_passed_over` where it holds device work but another recording stands for the case."""
+    """One evidence file.
+
+    Attributes:
+        is_passed_over: it holds device work but another recording stands for the case.
+        clock_ahead_ns: how far its clock is ahead of the first rank's, where that was corrected on collectives.
+    """
 
     path: str
     kind: str
@@ -23,6 +28,7 @@ class SourceRow:
     is_complete: bool
     notes: tuple[str, ...]
     is_passed_over: bool
+    clock_ahead_ns: int | None
 
 
 @dataclass(frozen=True)
@@ -79,8 +85,8 @@ def sources(connection: duckdb.DuckDBPyConnection) -> tuple[SourceRow, ...]:
     """Every evidence file of the case, in order of reading."""
     rows = connection.execute(_SOURCES).fetchall()
     return tuple(
-        SourceRow(path, kind, tool, is_complete, tuple(json.loads(notes or "[]")), is_passed_over)
-        for path, kind, tool, is_complete, notes, is_passed_over in rows
+        SourceRow(path, kind, tool, is_complete, tuple(json.loads(notes or "[]")), is_passed_over, ahead_ns)
+        for path, kind, tool, is_complete, notes, is_passed_over, ahead_ns in rows
     )
 
 
@@ -132,8 +138,9 @@ SELECT 1 FROM duckdb_views() WHERE view_name = $name
 _SOURCES = """
 SELECT path, kind, tool, is_complete, notes,
     source_id NOT IN (SELECT source_id FROM timeline_source)
-        AND source_id IN (SELECT source_id FROM kernel UNION SELECT source_id FROM graph_trace) AS is_passed_over
-FROM source
+        AND source_id IN (SELECT source_id FROM kernel UNION SELECT source_id FROM graph_trace) AS is_passed_over,
+    clock_offset.offset_ns
+FROM source LEFT JOIN clock_offset USING (source_id)
 ORDER BY source_id
 """
 

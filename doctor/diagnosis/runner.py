@@ -30,6 +30,7 @@ from doctor.diagnosis.zoom import zoomable_timeline
 from doctor.errors import CatalogueError, UsageError
 from doctor.replay.win import Replay
 from doctor.rule import Cleared, Finding, Rule, Severity, Sign
+from doctor.units import format_ns
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,9 @@ def _without_repeats(findings: list[Finding], sign_count: int) -> list[Finding]:
     if sign_count == 1 or len(findings) < 2:
         return findings
     replayed = [finding for finding in findings if finding.cure is not None]
-    speaker = replayed[0] if replayed else max(findings, key=lambda one: (one.severity or Severity.INFO, one.confidence))
+    speaker = (
+        replayed[0] if replayed else max(findings, key=lambda one: (one.severity or Severity.INFO, one.confidence))
+    )
     others = [evidence for finding in findings if finding is not speaker for evidence in finding.evidence]
     return [replace(speaker, evidence=(*speaker.evidence, *others))]
 
@@ -175,14 +178,22 @@ def _verdicts(connection: duckdb.DuckDBPyConnection, rule: Rule, sign: Sign) -> 
 
 def _evidence(connection: duckdb.DuckDBPyConnection) -> tuple[EvidenceFile, ...]:
     return tuple(
-        EvidenceFile(source.path, source.kind, source.tool, source.is_complete, source.notes + _passed_over(source))
+        EvidenceFile(source.path, source.kind, source.tool, source.is_complete, source.notes + _remarks(source))
         for source in queries.sources(connection)
     )
 
 
-def _passed_over(source: queries.SourceRow) -> tuple[str, ...]:
-    """A report and its own export would count twice, and two runs in one folder are two cases."""
-    return ("read, but not diagnosed: another recording holds more device work",) if source.is_passed_over else ()
+def _remarks(source: queries.SourceRow) -> tuple[str, ...]:
+    """What the diagnosis made of a file.
+
+    A report and its own export would count twice, and two runs in one folder are two cases.
+    """
+    if source.is_passed_over:
+        return ("read, but not diagnosed: another recording holds more device work",)
+    if source.clock_ahead_ns is None:
+        return ()
+    where = "ahead of" if source.clock_ahead_ns > 0 else "behind"
+    return (f"its clock is {format_ns(abs(source.clock_ahead_ns))} {where} the first rank's: corrected on collectives",)
 
 
 def _vitals(connection: duckdb.DuckDBPyConnection, window: queries.WindowRow | None) -> dict[str, float | None]:

@@ -6,7 +6,8 @@ profiles show a run that is bound by communication; hardly a byte is moving.
 
 How it is detected: collectives of all ranks are matched, and for each the rank that came last and how far behind the
 next one it was. A straggler comes last in at least 60 % of them and costs at least 5 % of the window. Where it computes
-longer than the others the win is the run replayed with its kernels at the others' pace.
+longer than the others the win is the run replayed with its kernels at the others' pace. Samples of the devices, where
+they are given, say whether its clock or its link is the reason.
 
 When it is not this: ranks that take turns in being late are each bound by their host. Time after the last rank has
 come is transfer: `comm-exposed`.
@@ -56,8 +57,13 @@ SELECT worst.rank, worst.device_id, worst.pid, worst.meeting_count, worst.last_c
     (SELECT median(compute_ns) FROM meeting_rank, (SELECT rank AS late_rank FROM worst) WHERE rank <> late_rank) AS others_compute_ns,
     (SELECT max(waiting_ns) FROM meeting_rank) AS longest_waiting_ns,
     worst.latest_start_ns, worst.latest_late_ns, (SELECT count(*) FROM meeting_rank) AS rank_count,
-    (SELECT until_ns - from_ns FROM steady_window) AS window_ns
+    (SELECT until_ns - from_ns FROM steady_window) AS window_ns,
+    own.sm_clock_hz AS own_clock_hz, others.sm_clock_hz AS others_clock_hz, coalesce(own.thermal_count, 0) AS own_thermal_count,
+    own.pcie_rate_bytes_per_s / others.pcie_rate_bytes_per_s AS link_share
 FROM worst
+LEFT JOIN gpu_state AS own USING (device_id)
+LEFT JOIN (SELECT worst.device_id, median(sm_clock_hz) AS sm_clock_hz, median(pcie_rate_bytes_per_s) AS pcie_rate_bytes_per_s
+    FROM gpu_state, worst WHERE gpu_state.device_id <> worst.device_id GROUP BY worst.device_id) AS others USING (device_id)
 """
 
 AT_OTHERS_PACE = """
@@ -84,6 +90,10 @@ class LatestRank(NamedTuple):
     latest_late_ns: int
     rank_count: int
     window_ns: int
+    own_clock_hz: float | None
+    others_clock_hz: float | None
+    own_thermal_count: int
+    link_share: float | None
 
 
 def judge(row: LatestRank) -> Verdict:
@@ -107,6 +117,7 @@ def judge(row: LatestRank) -> Verdict:
         if computes_longer
         else "its kernels are no slower: look at its host"
     )
+    why += _seen_on_device(row)
     return Finding(
         summary=f"rank {row.rank} comes last in {row.last_count} of {row.meeting_count} collectives, {late_share:.0%} of the window behind"
         f" the others; {why}",
@@ -127,6 +138,18 @@ def judge(row: LatestRank) -> Verdict:
         cleared=f"rank {row.rank} comes last, but the others have work meanwhile",
         label=f"rank {row.rank} (device {row.device_id})",
     )
+
+
+def _seen_on_device(row: LatestRank) -> str:
+    """What samples of its device say against those of the others."""
+    found = []
+    if row.own_clock_hz and row.others_clock_hz and row.own_clock_hz < 0.95 * row.others_clock_hz:
+        found.append(f"its SM clock is {row.own_clock_hz / 1e6:.0f} MHz, the others' {row.others_clock_hz / 1e6:.0f}")
+    if row.own_thermal_count:
+        found.append("its device is slowed down by heat")
+    if row.link_share is not None and row.link_share < 0.75:
+        found.append(f"its PCIe link has {row.link_share:.0%} of the others' speed")
+    return f"; {'; '.join(found)}" if found else ""
 
 
 def _latest(row: LatestRank) -> Where:

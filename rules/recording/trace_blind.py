@@ -3,7 +3,8 @@
 What happens: a recording at graph level has one row a CUDA graph launch; what runs inside is hidden. A trace without
 host calls cannot say why the device idles. Both are easily read as health, or as idleness.
 
-How it is detected: graph rows that hold most of the device's time; device work without any API call.
+How it is detected: graph rows that hold most of the device's time; device work without any API call; ranks that the
+recordings say there are and that are missing from the evidence.
 
 When it is not this: a graph row is busy time, never idle time, and steps are still seen. Missing launches are
 `capture-fault`.
@@ -18,6 +19,7 @@ from doctor.rule import (
     Fix,
     Rule,
     Severity,
+    Sign,
     Stage,
     Threshold,
     Verdict,
@@ -81,12 +83,40 @@ def judge(row: Visibility) -> Verdict:
     )
 
 
+class Missing(NamedTuple):
+    """Ranks that were not recorded."""
+
+    world_size: int
+    recorded_count: int
+    rank: int
+    missing_ranks: str
+
+
+def judge_missing(row: Missing) -> Verdict:
+    """Say which ranks are missing: the slow one may be among them."""
+    seen = f"rank {row.rank}" if row.recorded_count == 1 else f"{row.recorded_count}"
+    more = ", ..." if row.world_size - row.recorded_count > 8 else ""
+    return Finding(
+        summary=f"the job has {row.world_size} ranks and only {seen} was recorded (missing: {row.missing_ranks}{more}): waiting for"
+        " another rank cannot be told from communication",
+        evidence=(Evidence("ranks recorded", row.recorded_count / row.world_size, "share of ranks"),),
+        severity=Severity.INFO,
+        confidence=0.95,
+    )
+
+
 FIXES = (
     Fix(
         "system",
         "nsys profile --cuda-graph-trace=node for a short window",
         "every kernel of a graph gets its row; it slows graph launches, so keep the window short",
         source="https://docs.nvidia.com/nsight-systems/UserGuide/index.html",
+    ),
+    Fix(
+        "system",
+        "record every rank in the same window, and give all files together: doctor diagnose RANKS/",
+        "collectives of all ranks show who is late",
+        source="https://docs.pytorch.org/docs/stable/profiler.html",
     ),
     Fix(
         "pytorch",
@@ -105,4 +135,13 @@ RULE = Rule(
     fixes=FIXES,
     verify="record again: kernels are seen inside graph launches.",
     doc=__doc__,
+    also=(
+        Sign(
+            reads=("missing_rank",),
+            needs=("nsys-report", "kineto"),
+            sql="SELECT world_size, recorded_count, rank, missing_ranks FROM missing_rank",
+            row=Missing,
+            judge=judge_missing,
+        ),
+    ),
 )

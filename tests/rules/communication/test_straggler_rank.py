@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.device_texts import busy, query_gpu
 from tests.support.trace_builder import GEMM, Program
 from tests.support.verdicts import Clinic
 
@@ -42,3 +43,24 @@ def test_is_cleared_when_ranks_take_turns(clinic: Clinic) -> None:
 
 def test_needs_all_ranks(clinic: Clinic) -> None:
     assert RULE in clinic.verdicts(ranks([(30.0, 200.0)] * 40)[0]).not_run
+
+
+def test_ranks_of_two_hosts_are_put_on_one_clock(clinic: Clinic) -> None:
+    programs = ranks([(30.0, 200.0)] * 40)
+    for event in programs[1].events:
+        event["ts"] += 3_200_000.0
+    verdicts = clinic.verdicts(*programs)
+    assert "rank 1" in verdicts.finding(RULE)["title"]
+    notes = [note for file in verdicts.document["evidence"] for note in file["notes"]]
+    assert any("its clock is 3.20 s ahead of the first rank's" in note for note in notes)
+
+
+def test_samples_of_the_devices_say_why(clinic: Clinic) -> None:
+    folder = clinic.folder / "ranks"
+    folder.mkdir()
+    for place, program in enumerate(ranks([(30.0, 200.0)] * 40)):
+        program.write(folder / f"rank{place}.json")
+    hot = busy(index="1", clocks__current__sm="700 MHz", clocks_event_reasons__sw_thermal_slowdown="Active")
+    samples = [row for pair in zip(busy(), hot, strict=True) for row in pair]
+    summary = clinic.told(folder, query_gpu(samples)).finding(RULE)["summary"]
+    assert "its SM clock is 700 MHz, the others' 1965; its device is slowed down by heat" in summary

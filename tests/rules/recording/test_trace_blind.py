@@ -28,3 +28,12 @@ def test_is_silent_when_every_kernel_is_seen(clinic: Clinic) -> None:
     for _ in range(4):
         decode_step(program)
     assert RULE not in clinic.verdicts(program).found
+
+
+def test_names_the_ranks_that_are_missing(clinic: Clinic) -> None:
+    recorded = [Program(rank=rank, world_size=4) for rank in (0, 2)]
+    for program in recorded:
+        decode_step(program)
+    verdicts = clinic.verdicts(*recorded)
+    assert "missing: 1, 3" in verdicts.finding(RULE)["summary"]
+    assert verdicts.finding(RULE)["severity"] == "info"
