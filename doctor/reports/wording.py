@@ -32,7 +32,7 @@ _FRAMEWORKS = {
     "sglang": "SGLang",
     "tensorrt-llm": "TensorRT-LLM",
     "transformers": "Transformers",
-    "engine": "python -m engine",
+    "engine": "Engine",
     "system": "System",
 }
 KERNEL_COLUMNS = ("share", "count", "median", "family", "kernel")

@@ -11,7 +11,8 @@ old tokens are in them. Either their time rises from step to step: over at least
 or a norm of the same steps, which run over all new rows: what it moves more must be old. The win is the run replayed with
 3 us for each, what writing one token into a paged cache takes. In a memory snapshot the reserved kind shows as one group of equal
 blocks that holds at least 20 % of the device and counts at least two requests' worth: four blocks for each layer, where weights and
-paged pools have one or two a layer. In an out-of-memory text the traceback ends where the cache is made or concatenated.
+paged pools have one or two a layer. In an out-of-memory text the traceback ends where the cache is made or concatenated. A
+benchmark of the engine may have counted the bytes of old keys and values that it copied.
 
 When it is not this: rotary embeddings and fused inputs are concatenated too, but they hold the new rows only, and their time
 does not rise. Paged engines allocate their whole pool at the start, one or two blocks a layer: that is no waste. New shapes in every
@@ -108,6 +109,11 @@ SELECT count(*) AS step_count, coalesce(sum(growing.device_ns), 0)::BIGINT AS co
 FROM growing, spent
 """
 
+COUNTED_SQL = """
+SELECT max(reading) FILTER (counted = 'kv_bytes_copied') AS copied_bytes, max(reading) FILTER (counted = 'steps') AS step_count
+FROM bench_count GROUP BY source_id, row_id HAVING copied_bytes > 0 ORDER BY copied_bytes DESC LIMIT 1
+"""
+
 CURE = Cure(
     steps=(
         CureStep(
@@ -122,6 +128,13 @@ CURE = Cure(
     is_host_work=False,
     spread=1.5,
 )
+
+
+class Copied(NamedTuple):
+    """What the engine counted in a benchmark."""
+
+    copied_bytes: float
+    step_count: float | None
 
 
 class Concatenations(NamedTuple):
@@ -267,6 +280,18 @@ def judge_failed(row: Failed) -> Verdict:
     )
 
 
+def judge_count(row: Copied) -> Verdict:
+    """Old keys and values were copied."""
+    return Finding(
+        summary=f"the engine copied {row.copied_bytes / 2**20:.1f} MiB of keys and values that it had already, to append to them",
+        evidence=(
+            Evidence("keys and values copied", row.copied_bytes, "bytes"),
+            *((Evidence("a step", row.copied_bytes / row.step_count, "bytes"),) if row.step_count else ()),
+        ),
+        severity=Severity.MEDIUM,
+    )
+
+
 FIXES = (
     Fix(
         "pytorch",
@@ -386,6 +411,7 @@ RULE = Rule(
     verify="record again: no concatenation in the attention of a step; memory goes with the tokens that are there.",
     doc=__doc__,
     also=(
+        Sign(("bench_count",), ("bench-table",), COUNTED_SQL, Copied, judge_count),
         Sign(("allocator_block",), ("memory-snapshot",), RESERVED_SQL, Reserved, judge_reserved),
         Sign(("oom_event",), ("oom-text",), FAILED_SQL, Failed, judge_failed),
         Sign(

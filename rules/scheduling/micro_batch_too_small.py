@@ -7,7 +7,7 @@ while the same answer could come from one pass.
 How it is detected: in each usual step the rarest matrix product (the language-model head runs once a pass) comes m
 times, and the operations between two of them are the same, kernel by kernel. The win is the run replayed with pieces
 2 to m gone and the first piece a little longer: short kernels and products that are bound by weights do not grow with
-rows, attention and long element-wise kernels do.
+rows, attention and long element-wise kernels do. Or the engine counted it: a benchmark says how many passes a step has.
 
 When it is not this: layers repeat too, but the head does not; a loop over steps without a wait looks like pieces only
 where steps cannot be told. Pipeline stages need pieces: there, keep at least four times as many as stages. A single
@@ -25,6 +25,8 @@ from doctor.rule import (
     Finding,
     Fix,
     Rule,
+    Severity,
+    Sign,
     Stage,
     Target,
     Threshold,
@@ -47,6 +49,9 @@ THRESHOLDS = {
     ),
     "short_ns": Threshold(
         5_000, "ns", source="own H200 recordings: below this a kernel's time does not depend on rows"
+    ),
+    "min_passes": Threshold(
+        1.5, "forward passes a step", source="a few long prompts beside decodes make some steps two"
     ),
     "overhead_share": Threshold(0.1, "share of a piece", source="the fixed part of a piece that is worth leaving"),
 }
@@ -78,6 +83,11 @@ SELECT usual.piece_count, alike.alike_count, (SELECT count(*) FROM usual_step) A
     (SELECT min(end_ns) FROM usual_step JOIN piece_step USING (step_id)) AS first_end_ns
 FROM usual, alike, first_piece, wave
 WHERE usual.piece_count IS NOT NULL
+"""
+
+COUNTED_SQL = """
+SELECT max(reading) FILTER (counted = 'pieces_per_step') AS pass_count, max(reading) FILTER (counted = 'decode_tokens_per_step') AS token_count
+FROM bench_count GROUP BY source_id, row_id HAVING pass_count >= $min_passes ORDER BY pass_count DESC LIMIT 1
 """
 
 LATER_CALLS = """
@@ -119,6 +129,13 @@ class Pieces(NamedTuple):
     sm_count: int | None
     first_start_ns: int | None
     first_end_ns: int | None
+
+
+class Passes(NamedTuple):
+    """What the engine counted in a benchmark."""
+
+    pass_count: float
+    token_count: float | None
 
 
 def merge_factor(row: Pieces) -> int:
@@ -174,8 +191,26 @@ def judge(row: Pieces) -> Verdict:
         confidence=0.85,
         cleared=f"each step runs as {row.piece_count} pieces, but merging them would save little",
         label=f"{row.piece_count} pieces a step",
-        fixes=tuple(Fix(fix.target, fix.setting.replace("{setting}", setting), fix.why, fix.source) for fix in FIXES),
+        fixes=fixes_of(setting),
     )
+
+
+def judge_count(row: Passes) -> Verdict:
+    """More forward passes than steps."""
+    tokens = "" if row.token_count is None else f" for {row.token_count:.1f} tokens of decoding"
+    return Finding(
+        summary=f"the engine counted {row.pass_count:.1f} forward passes a step{tokens}",
+        evidence=(Evidence("forward passes per step", row.pass_count, "passes"),),
+        severity=Severity.MEDIUM,
+        speedup_bound=row.pass_count,
+        label=f"{row.pass_count:.0f} pieces a step",
+        fixes=fixes_of(f"micro_batch_size = {row.pass_count:.0f} x today's value (the whole batch in one pass)"),
+    )
+
+
+def fixes_of(setting: str) -> tuple[Fix, ...]:
+    """The fixes with the size to set."""
+    return tuple(Fix(fix.target, fix.setting.replace("{setting}", setting), fix.why, fix.source) for fix in FIXES)
 
 
 FIXES = (
@@ -226,4 +261,5 @@ RULE = Rule(
     fixes=FIXES,
     verify="record again: the language-model head runs once a step, and the step takes little longer than one piece did.",
     doc=__doc__,
+    also=(Sign(("bench_count",), ("bench-table",), COUNTED_SQL, Passes, judge_count),),
 )

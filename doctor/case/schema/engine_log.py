@@ -146,6 +146,16 @@ bench_row = Table(
     comment="Results of benchmarks, a row per run",
 )
 
+bench_count = Table(
+    "bench_count",
+    metadata,
+    of_source(),
+    small("row_id", "of the run in bench_row"),
+    text_column("counted", "what the engine counted: pieces_per_step, kv_bytes_copied, ..."),
+    real("reading", "the value, in the unit that its name says"),
+    comment="What an engine counted in a benchmark, a row per figure",
+)
+
 model_shape = Table(
     "model_shape",
     metadata,

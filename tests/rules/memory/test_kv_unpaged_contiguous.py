@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.support.trace_builder import ADD, FLASH, GEMM, HEAD_GEMM, Program
@@ -55,3 +57,12 @@ def test_is_silent_when_they_are_a_small_part(clinic: Clinic) -> None:
 
 def test_is_silent_on_four_steps(clinic: Clinic) -> None:
     assert RULE not in clinic.verdicts(decoding([20 + 0.5 * step for step in range(4)])).found
+
+
+@pytest.mark.parametrize(("copied", "is_found"), [(2_143_813_632, True), (0, False)])
+def test_the_engine_may_have_counted_what_it_copied(clinic: Clinic, copied: int, is_found: bool) -> None:
+    counters = {"steps": 48, "kv_bytes_copied": copied}
+    verdicts = clinic.told(json.dumps({"schema": "engine.bench/1", "output_tokens_per_s": 160.9, "counters": counters}))
+    assert (RULE in verdicts.found) is is_found
+    if is_found:
+        assert verdicts.evidence(RULE, "a step") == pytest.approx(copied / 48)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from rules.scheduling.micro_batch_too_small import Pieces, merge_factor
@@ -55,3 +57,32 @@ def test_is_silent_when_only_two_steps_are_cut(clinic: Clinic) -> None:
         else:
             decode_step(program)
     assert RULE not in clinic.verdicts(program).found
+
+
+def counted(pieces_per_step: float) -> str:
+    """What `python -m engine bench` prints, cut to what matters."""
+    derived = {"pieces_per_step": pieces_per_step, "decode_tokens_per_step": 7.7, "acceptance": None}
+    return json.dumps({"schema": "engine.bench/1", "output_tokens_per_s": 900.0, "derived": derived})
+
+
+def test_the_engine_may_have_counted_the_pieces(clinic: Clinic) -> None:
+    verdicts = clinic.told(counted(8.0))
+    finding = verdicts.finding(RULE)
+    assert finding["severity"] == "medium"
+    assert finding["gain"]["speedup_bound"] == 8
+    assert "8 x today's value" in finding["fixes"][0]["setting"]
+
+
+def test_what_was_counted_is_a_witness_where_a_recording_shows_the_win(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(5):
+        cut_step(program, 8)
+    trace = program.write(clinic.folder / "trace.json")
+    verdicts = clinic.told(trace, counted(8.0))
+    assert verdicts.first == RULE
+    assert verdicts.finding(RULE)["gain"]["speedup_expected"] > 4
+    assert verdicts.evidence(RULE, "forward passes per step") == 8
+
+
+def test_is_silent_where_the_engine_counted_a_pass_a_step(clinic: Clinic) -> None:
+    assert RULE not in clinic.told(counted(1.2)).found
