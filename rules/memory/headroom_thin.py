@@ -33,7 +33,10 @@ THRESHOLDS = {
 }
 
 SQL = """
-SELECT cause, tried_bytes, total_bytes, allocated_bytes, free_bytes, own_bytes, outside_bytes, device_id, phase FROM oom_cause
+SELECT cause, tried_bytes, total_bytes, allocated_bytes, free_bytes, own_bytes, outside_bytes, device_id, phase,
+    (SELECT stack FROM memory_by_stack WHERE stack IS NOT NULL LIMIT 1) AS stack,
+    (SELECT held_bytes FROM memory_by_stack WHERE stack IS NOT NULL LIMIT 1) AS held_bytes
+FROM oom_cause
 ORDER BY (cause = 'full') DESC, (cause = 'pool') DESC, source_id, oom_event_id LIMIT 1
 """
 
@@ -50,6 +53,8 @@ class Failure(NamedTuple):
     outside_bytes: int | None
     device_id: int | None
     phase: str | None
+    stack: str | None
+    held_bytes: int | None
 
 
 def judge(row: Failure) -> Verdict:
@@ -72,11 +77,59 @@ def judge(row: Failure) -> Verdict:
             Evidence("allocated by PyTorch", row.allocated_bytes or 0, "bytes", Where(device_id=row.device_id)),
             Evidence("free", row.free_bytes or 0, "bytes"),
             Evidence("allocation that failed", row.tried_bytes, "bytes"),
+            *(
+                (Evidence("stack that holds most", row.stack, ""), Evidence("held by it", row.held_bytes or 0, "bytes"))
+                if row.stack
+                else ()
+            ),
         ),
         severity=Severity.CRITICAL,
         bytes=row.tried_bytes,
-        confidence=0.5,
+        confidence=0.7 if row.stack else 0.5,
         label=f"by {what}",
+    )
+
+
+SNAPSHOT_SQL = """
+SELECT snapshot_memory.device_id, requested_bytes, reserved_bytes, driver_free_bytes, stack, held_bytes, share_of_live, age_ns,
+    EXISTS (SELECT 1 FROM oom_event) OR EXISTS (SELECT 1 FROM reserved_cache) OR pinned_free_bytes >= requested_bytes AS is_told
+FROM snapshot_memory JOIN memory_by_stack USING (source_id, device_id)
+WHERE requested_bytes IS NOT NULL ORDER BY held_bytes DESC LIMIT 1
+"""
+
+
+class SnapshotFailure(NamedTuple):
+    """A failure that a snapshot's history holds, and the stack that holds most."""
+
+    device_id: int | None
+    requested_bytes: int
+    reserved_bytes: int
+    driver_free_bytes: int | None
+    stack: str | None
+    held_bytes: int
+    share_of_live: float
+    age_ns: int | None
+    is_told: bool
+
+
+def judge_snapshot(row: SnapshotFailure) -> Verdict:
+    """Full, and by whom."""
+    if row.is_told:
+        return None
+    whose = row.stack or "blocks made before the history began"
+    return Finding(
+        summary=f"{format_bytes(row.requested_bytes)} failed with {format_bytes(row.reserved_bytes)} reserved; {row.share_of_live:.0%} of what is"
+        f" alive was made by {whose}",
+        evidence=(
+            Evidence("allocation that failed", row.requested_bytes, "bytes", Where(device_id=row.device_id)),
+            Evidence("stack that holds most", whose, ""),
+            Evidence("held by it", row.held_bytes, "bytes"),
+            *((Evidence("age of these blocks, median", row.age_ns, "ns"),) if row.age_ns is not None else ()),
+        ),
+        severity=Severity.CRITICAL,
+        bytes=row.requested_bytes,
+        confidence=0.6,
+        label="by the run's own tensors",
     )
 
 
@@ -192,6 +245,9 @@ RULE = Rule(
     verify="2 to 5 % of the device stay free under load, and torch.cuda.memory_stats()['num_alloc_retries'] stays 0.",
     doc=__doc__,
     also=(
+        Sign(
+            ("allocator_block", "allocator_step"), ("memory-snapshot",), SNAPSHOT_SQL, SnapshotFailure, judge_snapshot
+        ),
         Sign(("gpu_sample",), ("nvidia-smi", "nvml"), USED_SQL, Used, judge_used),
         Sign(("allocation_retry",), ("oom-text",), RETRIED_SQL, Retries, judge_retries),
         Sign(("allocator_summary",), ("memory-snapshot",), SUMMARY_SQL, Retries, judge_retries),

@@ -50,6 +50,22 @@ WHERE block_state <> 'inactive'
 GROUP BY ALL
 ORDER BY group_bytes DESC, size_bytes DESC;
 
+-- memory_by_stack: what fills memory: live blocks by the stack that made them, with their age at the end of the history.
+CREATE TABLE memory_by_stack AS
+WITH span AS (
+    SELECT source_id, device_id, max(time_ns) AS end_ns FROM allocator_step GROUP BY ALL
+),
+held AS (
+    SELECT block.source_id, block.device_id, text AS stack, count(*) AS block_count, sum(size_bytes)::BIGINT AS held_bytes,
+        (max(end_ns) - median(allocated_ns))::BIGINT AS age_ns, (max(end_ns) - min(allocated_ns))::BIGINT AS oldest_ns
+    FROM allocator_block AS block LEFT JOIN text ON text_id = stack_id LEFT JOIN span USING (source_id, device_id)
+    WHERE block_state <> 'inactive'
+    GROUP BY ALL
+)
+SELECT *, held_bytes / sum(held_bytes) OVER (PARTITION BY source_id, device_id) AS share_of_live
+FROM held
+ORDER BY held_bytes DESC, stack;
+
 -- reserved_cache: the group of equal blocks that is a key and value cache kept whole for every request: two blocks a layer and request, so several
 -- times as many as any weight of the model has copies; a paged pool has one or two blocks a layer in all.
 CREATE TABLE reserved_cache AS

@@ -20,6 +20,7 @@ from doctor.readers.text.scanner import batch_of
 KIND = "oom-text"
 MOST_MESSAGE_LINES = 14
 MOST_MESSAGE_CHARS = 8192
+MOST_JSON_PARTS = 400
 
 _LOADING = (
     "Starting to load model",
@@ -44,6 +45,7 @@ _DONE = (
 )
 _SERVING = ("Application startup complete", "fired up and ready to roll", "Uvicorn running on")
 _PHASE_MARKS = (("load", _LOADING), ("capture", _CAPTURING), ("", _DONE), ("serving", _SERVING))
+_WITHIN_JSON = ("out of memory", TRACEBACK_CLUE)
 _WARM_UP = re.compile(r"out of memory occurred when warming up (sampler|pooler)")
 _PID = re.compile(r"\(([A-Za-z_][\w.-]{0,40}) pid=(\d{1,9})")
 _RANK = re.compile(r"(?:\[rank|[_ ]TP)(\d{1,4})(?=[\]_ ):])")
@@ -104,6 +106,8 @@ class OomScanner:
         oom_message.RETRIED,
         FRAME_CLUE,
         *NOTEBOOK_CLUES,
+        "TensorRT-LLM version",
+        "Loaded engine size",
         TRACEBACK_CLUE,
         *memory_refusals.CLUES,
         *(mark for _, marks in _PHASE_MARKS for mark in marks),
@@ -126,7 +130,14 @@ class OomScanner:
         return self._open is not None or self._trail.wants_code
 
     def line(self, number: int, text: str) -> None:
-        """Look at one line."""
+        """Look at one line; a log of JSON lines has a whole traceback in one."""
+        if "\\n" in text and any(word in text for word in _WITHIN_JSON):
+            for part in text.replace('\\"', '"').split("\\n")[:MOST_JSON_PARTS]:
+                self._line(number, part)
+        else:
+            self._line(number, text)
+
+    def _line(self, number: int, text: str) -> None:
         if self._open is not None:
             if self._open.takes(text):
                 self._open.lines.append(text)

@@ -9,9 +9,14 @@ RULE = "extra-context-on-gpu0"
 def failed(others: dict[int, str]) -> str:
     """A failure of rank 0 of eight on GPU 0."""
     return oom_texts.of_today(
-        tried="1.00 GiB", total="39.39 GiB", free="300.00 MiB", others=others, own="35.40 GiB", allocated="34.50 GiB",
+        tried="1.00 GiB",
+        total="39.39 GiB",
+        free="300.00 MiB",
+        others=others,
+        own="35.40 GiB",
+        allocated="34.50 GiB",
         unallocated="100.00 MiB",
-    )  # fmt: skip
+    )
 
 
 def test_contexts_of_other_ranks_take_what_was_missing(clinic: Clinic) -> None:

@@ -8,10 +8,8 @@ RETRY = (
     " (free: 42336256, total: 101973950464).\n"
 )
 LOOKS = (
-    "index, name, memory.total [MiB], memory.used [MiB], utilization.gpu [%]
-"
-    "0, NVIDIA L4, 23034 MiB, {used} MiB, {busy} %
-"
+    "index, name, memory.total [MiB], memory.used [MiB], utilization.gpu [%]\n"
+    "0, NVIDIA L4, 23034 MiB, {used} MiB, {busy} %\n"
 )
 
 

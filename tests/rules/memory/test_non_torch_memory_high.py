@@ -9,9 +9,14 @@ RULE = "non-torch-memory-high"
 def failed(allocated: str, tried: str = "60.00 MiB") -> str:
     """A failure of a process that the driver counts 79.14 GiB for."""
     return oom_texts.of_today(
-        tried=tried, total="79.19 GiB", free="39.06 MiB", own="79.14 GiB", allocated=allocated, pools="436.00 MiB",
+        tried=tried,
+        total="79.19 GiB",
+        free="39.06 MiB",
+        own="79.14 GiB",
+        allocated=allocated,
+        pools="436.00 MiB",
         unallocated="71.59 MiB",
-    )  # fmt: skip
+    )
 
 
 def test_fires_when_several_gib_lie_outside_pytorch(clinic: Clinic) -> None:

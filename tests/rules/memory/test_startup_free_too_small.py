@@ -8,9 +8,9 @@ RULE = "startup-free-too-small"
 def refused(free: str, share: str, wanted: str) -> str:
     """What vLLM says of a start on a card of 23.56 GiB."""
     return (
-        f"(EngineCore pid=253) ValueError: Free memory on device cuda:0 ({free}/23.56 GiB) on startup is less than desired"
-        f" GPU memory utilization ({share}, {wanted} GiB). Decrease GPU memory utilization or reduce GPU memory used by"
-        " other processes.\n"
+        f"(EngineCore pid=253) ValueError: Free memory on device cuda:0 ({free}/23.56 GiB) on startup is less than"
+        f" desired GPU memory utilization ({share}, {wanted} GiB). Decrease GPU memory utilization or reduce GPU"
+        " memory used by other processes.\n"
     )
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -369,3 +370,9 @@ def test_reads_the_summary_of_the_allocator(told: Any) -> None:
         "reserved_bytes": 20 * GIB,
         "unreleasable_bytes": 4 * GIB,
     }
+
+
+def test_a_traceback_within_a_line_of_json_is_read(told: Any) -> None:
+    line = json.dumps({"log": PHASES["sampler"][0] + FULL, "stream": "stderr"})
+    (event,) = told(line + "\n")
+    assert (event["phase"], event["tried_bytes"], event["total_bytes"]) == ("sampler", GIB, round(79.15 * GIB))
