@@ -35,7 +35,8 @@ THRESHOLDS = {
 SQL = """
 SELECT device_id, name, busy_count, reasoned_count, clock_setting_count, thermal_count, power_cap_count, power_brake_count, sm_clock_hz,
     sm_clock_max_hz, sm_clock_application_hz, sm_clock_count, sm_clock_least_hz, sm_clock_busy_most_hz, power_most_watts, power_limit_watts,
-    temperature_celsius
+    temperature_celsius,
+    (SELECT avg(busy_ns / (until_ns - from_ns)) FROM device_busy, steady_window) AS recorded_busy_share
 FROM gpu_busy_state WHERE sm_clock_hz IS NOT NULL AND sm_clock_max_hz IS NOT NULL ORDER BY device_id
 """
 
@@ -60,6 +61,7 @@ class Clock(NamedTuple):
     power_most_watts: float | None
     power_limit_watts: float | None
     temperature_celsius: float | None
+    recorded_busy_share: float | None
 
 
 def judge(row: Clock) -> Verdict:
@@ -98,14 +100,18 @@ def _has_room(row: Clock) -> bool:
 
 
 def _finding(row: Clock, clock: float, words: str, confidence: float) -> Finding:
+    busy = 1.0 if row.recorded_busy_share is None else row.recorded_busy_share
+    lost = (1 - clock) * busy
+    waits = f"; a recording shows it busy for {busy:.0%} of the time only" if busy < 0.7 else ""
     return Finding(
-        summary=f"GPU {row.device_id} computes at {row.sm_clock_hz / 1e6:.0f} of {row.sm_clock_max_hz / 1e6:.0f} MHz: {words}",
+        summary=f"GPU {row.device_id} computes at {row.sm_clock_hz / 1e6:.0f} of {row.sm_clock_max_hz / 1e6:.0f} MHz: {words}{waits}",
         evidence=(
             Evidence("SM clock", clock, "of its most", Where(device_id=row.device_id)),
             Evidence("busy samples that name the setting", row.clock_setting_count / row.busy_count, "share"),
         ),
-        severity=Severity.HIGH,
-        speedup_bound=1 / clock,
+        # what waits for its host hardly notices a slow clock
+        severity=Severity.HIGH if row.recorded_busy_share is None else min(Severity.of_share(lost), Severity.HIGH),
+        speedup_bound=1 / (1 - lost),
         confidence=confidence,
         label=f"GPU {row.device_id}",
     )

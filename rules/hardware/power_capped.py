@@ -35,7 +35,8 @@ THRESHOLDS = {
 SQL = """
 SELECT state.device_id, state.name, busy_count, reasoned_count, power_cap_count, power_brake_count, thermal_count, sm_clock_hz, sm_clock_max_hz,
     memory_clock_hz, memory_clock_max_hz, power_watts, power_limit_watts,
-    coalesce(power_limit_default_watts, power_stated_watts) AS default_watts, power_limit_default_watts IS NOT NULL AS is_default_known
+    coalesce(power_limit_default_watts, power_stated_watts) AS default_watts, power_limit_default_watts IS NOT NULL AS is_default_known,
+    (SELECT avg(busy_ns / (until_ns - from_ns)) FROM device_busy, steady_window) AS recorded_busy_share
 FROM gpu_busy_state AS state LEFT JOIN gpu_model USING (name) ORDER BY state.device_id
 """
 
@@ -58,6 +59,7 @@ class Power(NamedTuple):
     power_limit_watts: float | None
     default_watts: float | None
     is_default_known: bool
+    recorded_busy_share: float | None
 
 
 def judge(row: Power) -> Verdict:
@@ -120,10 +122,16 @@ def _finding(row: Power, words: str, severity: Severity, confidence: float) -> F
         summary=f"GPU {row.device_id}: {words}{slow}{hot}",
         evidence=tuple(evidence),
         severity=severity,
-        speedup_bound=1 / clock if clock and clock < 1 else None,
+        speedup_bound=_bound(row, clock),
         confidence=confidence,
         label=f"GPU {row.device_id}",
     )
+
+
+def _bound(row: Power, clock: float | None) -> float | None:
+    """At most this, where all of the device's time is computing."""
+    lost = (1 - clock) * (1.0 if row.recorded_busy_share is None else row.recorded_busy_share) if clock else 0.0
+    return 1 / (1 - lost) if 0 < lost < 1 else None
 
 
 def _share(now: float | None, most: float | None) -> float | None:

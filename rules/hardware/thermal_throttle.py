@@ -40,7 +40,8 @@ THRESHOLDS = {
 SQL = """
 SELECT device_id, name, busy_count, reasoned_count, thermal_count, hw_thermal_count, power_cap_count, clock_setting_count, very_busy_count,
     sm_clock_hz, sm_clock_least_hz, sm_clock_max_hz, temperature_celsius, temperature_slowdown_celsius, thermal_ns, observed_ns, power_watts,
-    power_limit_watts
+    power_limit_watts,
+    (SELECT avg(busy_ns / (until_ns - from_ns)) FROM device_busy, steady_window) AS recorded_busy_share
 FROM gpu_busy_state ORDER BY device_id
 """
 
@@ -66,6 +67,7 @@ class Heat(NamedTuple):
     observed_ns: int | None
     power_watts: float | None
     power_limit_watts: float | None
+    recorded_busy_share: float | None
 
 
 def judge(row: Heat) -> Verdict:
@@ -116,11 +118,24 @@ def _hot(row: Heat, share: float, words: str, confidence: float) -> Finding:
     return Finding(
         summary=f"GPU {row.device_id}: in {share:.0%} {words}{at}{slow}",
         evidence=tuple(evidence),
-        severity=Severity.CRITICAL if row.hw_thermal_count else Severity.HIGH,
-        speedup_bound=1 / clock if clock and clock < 1 else None,
+        severity=Severity.CRITICAL if row.hw_thermal_count else _severity(row, clock),
+        speedup_bound=_bound(row, clock),
         confidence=confidence,
         label=f"GPU {row.device_id}",
     )
+
+
+def _bound(row: Heat, clock: float | None) -> float | None:
+    """At most this, where all of the device's time is computing."""
+    lost = (1 - clock) * (1.0 if row.recorded_busy_share is None else row.recorded_busy_share) if clock else 0.0
+    return 1 / (1 - lost) if 0 < lost < 1 else None
+
+
+def _severity(row: Heat, clock: float | None) -> Severity:
+    """High, unless a recording shows that the device waits for other things."""
+    if row.recorded_busy_share is None or clock is None:
+        return Severity.HIGH
+    return min(Severity.of_share((1 - clock) * row.recorded_busy_share), Severity.HIGH)
 
 
 def _clock_share(row: Heat) -> float | None:

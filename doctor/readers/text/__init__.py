@@ -20,6 +20,7 @@ _SCANNERS: tuple[tuple[str, str], ...] = (
     ("nvidia_smi_csv", "NvidiaSmiCsvScanner"),
     ("nvidia_smi_monitor", "NvidiaSmiMonitorScanner"),
     ("topology", "TopologyScanner"),
+    ("nccl_tests", "NcclTestsScanner"),
     ("nccl_log", "NcclLogScanner"),
     ("kernel_log", "KernelLogScanner"),
     ("cgroup", "CgroupScanner"),

@@ -62,3 +62,26 @@ def test_the_real_log_and_matrix_of_two_h200_are_clean(clinic: Clinic) -> None:
     assert verdicts.found == set()
     assert "joined by NVLink (18 links)" in verdicts.ruled_out[RULE]
     assert "on one host" in verdicts.ruled_out["nccl-socket-fallback"]
+
+
+def measured(bandwidth: float) -> str:
+    """`all_reduce_perf -b 64M -e 256M -g 8`, with the matrix of a machine with NVLink."""
+    rows = "".join(
+        f"  {size:>11} {size // 4:>13}     float     sum      -1   {size / bandwidth / 500:>7.1f}  {bandwidth / 1.75:>6.2f}  {bandwidth:>6.2f}      0"
+        f"   {size / bandwidth / 500:>7.1f}  {bandwidth / 1.75:>6.2f}  {bandwidth:>6.2f}      0\n"
+        for size in (67108864, 134217728, 268435456)
+    )
+    return (
+        "$ ./build/all_reduce_perf -b 64M -e 256M -f 2 -g 8\n"
+        "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
+        "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)\n"
+        + rows
+    )
+
+
+def test_a_measured_bandwidth_under_half_of_the_link_is_slow(clinic: Clinic) -> None:
+    """Reconstructed from nccl#949: 48 GB/s once access control on the bridges was set right, half of that before."""
+    matrix = topology([["X", "PIX"], ["PIX", "X"]]) + smi_table([{"name": "NVIDIA H100 PCIe"}] * 2)
+    slow = clinic.told(matrix + measured(20.0)).finding(RULE)
+    assert "a collective reaches 20 GB/s, the link could carry 48" in slow["summary"]
+    assert RULE not in clinic.told(matrix + measured(44.0)).found

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from tests.support.device_texts import busy, query_gpu
+from tests.support.trace_builder import Program, decode_step
 from tests.support.verdicts import Clinic
 
 RULE = "clocks-locked-low"
@@ -32,3 +33,15 @@ def test_is_silent_where_heat_or_power_is_the_reason(clinic: Clinic) -> None:
 
 def test_is_silent_just_above_the_threshold(clinic: Clinic) -> None:
     assert RULE not in clinic.told(query_gpu(busy(clocks__current__sm="1584 MHz", **NAMED))).found
+
+
+def test_a_run_bound_by_its_host_hardly_notices_the_clock(clinic: Clinic) -> None:
+    """Reconstructed from sgl-project/sglang-omni#907: the clock at 0.455 costs a host-bound run 10 %."""
+    program = Program()
+    for _ in range(6):
+        decode_step(program, kernel_us=3, silence_us=30)
+    trace = program.write(clinic.folder / "trace.json")
+    verdicts = clinic.told(trace, query_gpu(busy(clocks__current__sm="900 MHz", **NAMED)))
+    assert verdicts.first == "host-dispatch-bound"
+    assert verdicts.finding(RULE)["severity"] in {"low", "medium"}
+    assert verdicts.finding(RULE)["gain"]["speedup_bound"] < 1.12

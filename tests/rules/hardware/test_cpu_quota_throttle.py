@@ -35,3 +35,10 @@ def test_is_cleared_when_the_host_side_gets_all_it_wants(clinic: Clinic) -> None
     verdicts = clinic.told(cpu_stat(6000, 3, quota_cpus=32) + pressure(0.4) + IDLE)
     assert RULE not in verdicts.found
     assert "stopped at its quota in 0.1%" in verdicts.ruled_out[RULE]
+
+
+def test_threads_counted_from_the_machine_are_too_many_for_a_pod(clinic: Clinic) -> None:
+    """Reconstructed from vllm-project/vllm#9113: ten CPUs of a node with 128, and a thread pool for all of them."""
+    pod = "$ nproc\nnproc: 128\n$ cat /sys/fs/cgroup/cpu.max\n1000000 100000\n"
+    summary = clinic.told(pod + process_status(4711, threads=260) + IDLE).finding(RULE)["summary"]
+    assert "260 threads were started under a quota of 10 CPUs on a machine of 128 CPUs" in summary
