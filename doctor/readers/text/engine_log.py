@@ -6,6 +6,7 @@ logs gives all of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +25,7 @@ from doctor.readers.text.scanner import batch_of
 from doctor.readers.text.stamp import Stamp, stamp_of
 
 MOST_BLOCK_LINES = 400
+_COMPOSED = re.compile(r"^[\w.\-]{1,60} {0,20}\| ?")
 _NAMES = {
     "vllm": "vLLM",
     "sglang": "SGLang",
@@ -66,9 +68,11 @@ class EngineLogScanner:
 
     def line(self, number: int, text: str) -> None:
         """Look at one line."""
-        if self._block_at is not None:
+        if self._block_at is not None and _is_inside(text):
             self._block_line(text)
             return
+        if self._block_at is not None:  # cut short: the line belongs to somebody else
+            self._close_block()
         if tgi_log.BLOCK_CLUE in text:
             self._block_at, self._block = stamp_of(number, text), []
             self._block_line(text)
@@ -112,6 +116,12 @@ class EngineLogScanner:
             if row.values.get("event") == "version":
                 self._versions[engine] = row.values["detail"]
         self._rows.setdefault(row.table, []).append(row.values)
+
+
+def _is_inside(text: str) -> bool:
+    """True for lines of a printed structure: indented, or its end; behind the name that Compose puts before lines."""
+    inner = _COMPOSED.sub("", text, count=1)
+    return inner[:1] in {"", " ", "\t", "}"}
 
 
 def _rows_of(text: str, number: int) -> Iterator[Row]:
