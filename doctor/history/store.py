@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, Row, Select, Table, create_engine, insert, select, text
+from sqlalchemy import URL, Connection, Engine, Row, Select, Table, create_engine, insert, inspect, select, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateTable, SetColumnComment, SetTableComment
@@ -68,7 +68,7 @@ class History:
         """
         file = file_of(self._url)
         if file is not None and not file.is_file():
-            raise HistoryError(f"there is no history {file} yet: `doctor diagnose ... --history {file}` begins one")
+            raise _none_yet(self._url)
         return self._within(lambda connection: _read(connection, self._url, most, evidence), is_reading=True)
 
     def _within(self, work: Callable[[Connection], Result], *, is_reading: bool) -> Result:
@@ -127,8 +127,23 @@ def _comment(connection: Connection) -> None:
                 connection.execute(SetColumnComment(column))
 
 
+def _none_yet(url: URL) -> HistoryError:
+    return HistoryError(f"there is no history {shown(url)} yet: `doctor diagnose ... --history URL` begins one")
+
+
+def _is_begun(connection: Connection, url: URL) -> bool:
+    if file_of(url) is not None:
+        return tables.layout.name in _table_names(connection)
+    return inspect(connection).has_table(tables.layout.name)
+
+
+def _table_names(connection: Connection) -> set[str]:
+    """Of a DuckDB file, whose dialect knows no inspection."""
+    return set(connection.execute(text("SELECT table_name FROM duckdb_tables() WHERE NOT internal")).scalars())
+
+
 def _refuse_foreign_file(connection: Connection, url: URL) -> None:
-    names = set(connection.execute(text("SELECT table_name FROM duckdb_tables() WHERE NOT internal")).scalars())
+    names = _table_names(connection)
     if names and tables.layout.name not in names:
         raise HistoryError(f"{shown(url)} is a DuckDB file of something else: name another file for the history")
 
@@ -161,6 +176,8 @@ def _dependent_rows(entry: HistoryEntry) -> Iterable[tuple[Table, list[dict[str,
 def _read(connection: Connection, url: URL, most: int, evidence: str | None) -> tuple[HistoryEntry, ...]:
     if file_of(url) is not None:
         _refuse_foreign_file(connection, url)
+    if not _is_begun(connection, url):
+        raise _none_yet(url)
     _refuse_other_layout(connection, url)
     chosen = select(tables.diagnosis).order_by(
         tables.diagnosis.c.recorded_ms.desc(), tables.diagnosis.c.diagnosis_id.desc()

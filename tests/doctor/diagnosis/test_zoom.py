@@ -24,9 +24,9 @@ from tests.support.samples import sample, trace_of
 Known = tuple[duckdb.DuckDBPyConnection, Diagnosis]
 
 
-@pytest.fixture(scope="module", params=["fp32", "engine-pageable-weights"])
-def known(request: pytest.FixtureRequest) -> Iterator[Known]:
-    with closing(doctor.load(trace_of(sample(request.param)))) as case:
+@pytest.fixture(scope="module")
+def known() -> Iterator[Known]:
+    with closing(doctor.load(trace_of(sample("engine-pageable-weights")))) as case:
         yield case, diagnose_case(case, load_catalogue(), DiagnosisOptions(is_zoomable=True))
 
 

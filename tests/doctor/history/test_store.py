@@ -143,6 +143,14 @@ def test_another_layout_is_refused_before_anything_is_written(address: str) -> N
         history.entries(1)
 
 
+def test_a_history_that_nobody_began_is_told_and_stays_empty(tmp_path: Path) -> None:
+    duckdb.connect(str(tmp_path / "empty.duckdb")).close()
+    with postgresql_database() as url:
+        for address in (str(tmp_path / "empty.duckdb"), url):
+            with pytest.raises(HistoryError, match="there is no history .* yet"):
+                History(address).entries(1)
+
+
 def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "case.duckdb"
     with duckdb.connect(str(path)) as connection:
