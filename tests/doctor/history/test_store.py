@@ -147,7 +147,7 @@ def test_a_history_that_nobody_began_is_told_and_stays_empty(tmp_path: Path) -> 
     duckdb.connect(str(tmp_path / "empty.duckdb")).close()
     with postgresql_database() as url:
         for address in (str(tmp_path / "empty.duckdb"), url):
-            with pytest.raises(HistoryError, match="there is no history .* yet"):
+            with pytest.raises(HistoryError, match=r"there is no history .* yet"):
                 History(address).entries(1)
 
 

@@ -9,10 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
 import doctor
+from doctor.case.batch import SourceFacts, TableBatch
+from doctor.case.derive import derive
+from doctor.case.load import CaseLoader
 from doctor.cli.main import main
 from doctor.convert.perfetto.case_trace import write_trace
 from doctor.convert.perfetto.marks import FindingTrack, Mark
@@ -138,6 +142,21 @@ def test_work_that_overlaps_on_one_stream_keeps_its_times(tmp_path: Path) -> Non
     shown = sorted((one.start_ns // 1000, one.end_ns // 1000) for one in trace.inside("stream "))
     assert shown == [(0, 10), (5, 15), (15, 15), (15, 20)]
     assert len([path for path in trace.tracks.values() if path[-1].startswith("stream ")]) == 2
+
+
+def test_samples_of_nvml_are_put_on_the_clock_of_the_recording(tmp_path: Path) -> None:
+    made = Rows()
+    made.launched(GEMM, 0, 10, 50)
+    with made.case() as case:
+        case.execute("UPDATE source SET clock_offset_ns = 1_000_000_000")
+        sample_rows = pa.table(
+            {"device_id": [0, 0], "time_ns": [1_000_010_000, 1_000_030_000], "busy_share": [0.5, 1.0]}
+        )
+        facts = SourceFacts("nvml", "doctor", is_complete=True, clock_offset_ns=0)
+        CaseLoader(case).load("vitals.jsonl", [TableBatch("gpu_sample", sample_rows), facts])
+        derive(case)
+        trace = written(case, tmp_path / "out.pftrace")
+    assert trace.values["GPU 0 busy, NVML (%)"] == [(10_000, 50), (30_000, 100)]
 
 
 def test_times_below_zero_are_moved_and_stay_apart(tmp_path: Path) -> None:
