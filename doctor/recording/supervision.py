@@ -24,6 +24,8 @@ _LOOK_SECONDS = 0.25
 _GRACE_SECONDS = 30.0
 """Time to write the recording after being told to end."""
 _LEAVING_SECONDS = 2.0
+_INTERRUPTS_IN_VAIN = 3
+"""At the third Ctrl-C a command that does not listen is killed."""
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 _SIGNAL_CODE = 128
@@ -124,6 +126,7 @@ class _Relay:
     def __init__(self) -> None:
         self._group: int | None = None
         self._kept: list[int] = []
+        self._interrupts = 0
 
     def to(self, group: int) -> None:
         """From now on signals go there."""
@@ -132,11 +135,13 @@ class _Relay:
             _signal_group(group, number)
 
     def receive(self, number: int, frame: FrameType | None) -> None:
-        """A signal came."""
+        """A signal came; one who asks in vain is helped."""
+        self._interrupts += number == signal.SIGINT
         if self._group is None:
             self._kept.append(number)
         else:
-            _signal_group(self._group, number)
+            is_in_vain = self._interrupts >= _INTERRUPTS_IN_VAIN
+            _signal_group(self._group, signal.SIGKILL if is_in_vain else number)
 
 
 @contextmanager

@@ -172,6 +172,12 @@ def test_a_signal_goes_on_to_the_command(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (9, "told\n")
 
 
+def test_a_command_that_does_not_listen_is_killed_at_the_third_interrupt(tmp_path: Path) -> None:
+    deaf = "trap '' INT; for i in 1 2 3; do kill -INT $PPID; sleep 0.2; done; exec sleep 600"
+    done = recorded(tmp_path, "--profiler", "torch", "--", "sh", "-c", deaf)
+    assert done.returncode == 128 + signal.SIGKILL
+
+
 def test_a_command_ended_by_a_signal_gives_the_code_that_shells_give(tmp_path: Path) -> None:
     done = recorded(tmp_path, "--profiler", "torch", "--", "sh", "-c", "kill -KILL $$")
     assert done.returncode == 128 + signal.SIGKILL
