@@ -165,7 +165,7 @@ def judge(row: StepTrend) -> Verdict:
 
 SETTING_SQL = """
 SELECT (SELECT max(spelled) FROM engine_choice WHERE setting = 'cache' AND told = 'false') AS spelled,
-    (SELECT max(engine) FROM engine_word WHERE engine NOT IN ('transformers')) AS other_engine
+    (SELECT max(engine) FROM (SELECT engine FROM engine_choice UNION SELECT engine FROM engine_load) WHERE engine <> 'transformers') AS other_engine
 """
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from tests.support import engine_texts as texts
 from tests.support.trace_builder import GEMM, Program, decode_step
 from tests.support.verdicts import Clinic
 
@@ -58,3 +59,13 @@ def test_is_silent_while_another_thread_of_the_process_launches(clinic: Clinic) 
                 program.silence(10)
                 program.launch(GEMM, 3)
     assert RULE not in clinic.verdicts(program).found
+
+
+def test_reads_host_and_device_time_of_steps_out_of_a_log(clinic: Clinic) -> None:
+    verdicts = clinic.told(texts.lines(texts.tensorrt_iteration(place, 8, 12.0, 7.0) for place in range(40)))
+    assert verdicts.first == RULE
+    assert round(verdicts.evidence(RULE, "device idle between steps"), 2) == 0.42
+    assert (
+        RULE
+        not in clinic.told(texts.lines(texts.tensorrt_iteration(place, 8, 12.0, 11.6) for place in range(40))).found
+    )

@@ -53,3 +53,9 @@ def test_is_cleared_when_the_scores_are_small(clinic: Clinic) -> None:
     verdicts = clinic.verdicts(program)
     assert RULE not in verdicts.found
     assert "of the device's time" in verdicts.ruled_out[RULE]
+
+
+def test_eager_attention_by_name_is_enough_and_sdpa_is_not(clinic: Clinic) -> None:
+    config = '{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "_attn_implementation": "%s"}'
+    assert clinic.told(config % "eager").first == RULE
+    assert RULE not in clinic.told(config % "sdpa").found

@@ -46,3 +46,13 @@ def test_is_silent_on_prefill_in_chunks_of_one_length(clinic: Clinic) -> None:
 
 def test_is_silent_on_four_steps(clinic: Clinic) -> None:
     assert RULE not in clinic.verdicts(steps([512, 513, 514, 515], 0.2)).found
+
+
+def test_a_configuration_without_cache_counts_unless_an_engine_ignores_it(clinic: Clinic) -> None:
+    config = (
+        '{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100, "use_cache": false}'
+    )
+    assert clinic.told(config).first == RULE
+    verdicts = clinic.told(config, "vllm serve org/name --max-num-seqs 8\n")
+    assert RULE not in verdicts.found
+    assert "does not look at" in verdicts.ruled_out[RULE]

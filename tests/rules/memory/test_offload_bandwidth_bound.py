@@ -41,3 +41,9 @@ def test_is_ruled_out_when_copies_hide_behind_kernels(clinic: Clinic) -> None:
     verdicts = clinic.verdicts(program)
     assert RULE not in verdicts.found
     assert "hidden behind kernels" in verdicts.ruled_out[RULE]
+
+
+def test_names_weights_that_a_setting_keeps_on_the_host(clinic: Clinic) -> None:
+    verdicts = clinic.told("vllm serve org/name --cpu-offload-gb 10\n")
+    assert verdicts.first == RULE
+    assert "at least 429 ms a step" in verdicts.finding(RULE)["summary"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from tests.support import engine_texts as texts
 from tests.support.trace_builder import ADD, FLASH, GEMM, HEAD_GEMM, Program
 from tests.support.verdicts import Clinic
 
@@ -42,3 +43,17 @@ def test_is_silent_when_the_device_waits_for_launches(clinic: Clinic) -> None:
 
 def test_is_silent_on_a_few_vector_products(clinic: Clinic) -> None:
     assert RULE not in clinic.verdicts(decoding(GEMV, layers=4)).found
+
+
+def test_names_a_limit_at_which_requests_wait_beside_an_empty_cache(clinic: Clinic) -> None:
+    lines = [texts.vllm_status(10.0 * place, 4, 20, 6.0) for place in range(20)]
+    verdicts = clinic.told(texts.lines(texts.vllm_arguments(max_num_seqs=4), lines))
+    assert verdicts.first == RULE
+    assert verdicts.finding(RULE)["gain"]["speedup_bound"] == 6.0
+
+
+def test_is_silent_where_the_cache_is_what_holds_the_queue_up(clinic: Clinic) -> None:
+    lines = [texts.vllm_status(10.0 * place, 4, 20, 97.0) for place in range(20)]
+    verdicts = clinic.told(texts.lines(texts.vllm_arguments(max_num_seqs=4), lines))
+    assert RULE not in verdicts.found
+    assert verdicts.first == "kv-pool-too-small"

@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+from tests.support.verdicts import Clinic
+
+RULE = "weight-only-large-batch"
+
+
+def test_names_the_load_at_which_16_bits_overtake_and_says_what_small_batches_gain(clinic: Clinic) -> None:
+    table = "quantization,batch,tok/s\nawq_marlin,1,120\nnone,1,50\nawq_marlin,256,5200\nnone,256,7600\n"
+    verdicts = clinic.told(table)
+    assert verdicts.first == RULE
+    assert verdicts.evidence(RULE, "at a load of") == 256
+    assert "2.4 times as fast" in verdicts.finding(RULE)["summary"]
+
+
+def test_is_silent_where_weight_only_wins_at_every_load(clinic: Clinic) -> None:
+    table = "quantization,batch,tok/s\nawq_marlin,1,120\nnone,1,50\nawq_marlin,64,3200\nnone,64,2900\n"
+    assert RULE not in clinic.told(table).found

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from tests.support import engine_texts as texts
+from tests.support.verdicts import Clinic
+
+RULE = "kv-preemption-thrash"
+
+
+def serving(retracted_every: int) -> str:
+    """Ten minutes of decode lines with a retraction every so many."""
+    return texts.lines(
+        line
+        for place in range(120)
+        for line in (
+            texts.sglang_decode(5.0 * place, 66, 12, 0.99),
+            *([texts.sglang_retracted(5.0 * place)] if place % retracted_every == 1 else []),
+        )
+    )
+
+
+def test_names_retractions_that_never_end_and_leaves_the_pool_to_them(clinic: Clinic) -> None:
+    verdicts = clinic.told(serving(retracted_every=2))
+    assert verdicts.first == RULE
+    assert verdicts.evidence(RULE, "thrown out a minute") > 5
+    assert "kv-pool-too-small" not in verdicts.found
+
+
+def test_one_retraction_in_some_minutes_is_too_few(clinic: Clinic) -> None:
+    verdicts = clinic.told(serving(retracted_every=50))
+    assert RULE not in verdicts.found
+    assert "too few" in verdicts.ruled_out[RULE]
+
+
+def test_counts_preemptions_against_finished_requests_where_metrics_do(clinic: Clinic) -> None:
+    metrics = "vllm:num_preemptions_total{} 900\nvllm:request_success_total{} 1000\nvllm:num_requests_running{} 60\n"
+    assert clinic.told(metrics).finding(RULE)["severity"] == "critical"
