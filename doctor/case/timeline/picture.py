@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from doctor.case.timeline.drawing import Drawing, draw
+from doctor.case.timeline.drawing import Drawing, Item, draw
 from doctor.case.timeline.places import ItemFacts, facts_of, item_at, silence_at
 from doctor.case.timeline.tracks import track_cells
 from doctor.case.timeline.view import View
@@ -31,15 +31,23 @@ class Picture:
     silence_ns: tuple[int | None, int | None] = (None, None)
 
 
-def picture(
-    connection: duckdb.DuckDBPyConnection, view: View, lanes: Sequence[int], lane: int | None, cursor_ns: int
-) -> Picture:
-    """What a view shows of some lanes, and what lies in the cell that begins at the cursor in one of them."""
+@dataclass(frozen=True)
+class Cursor:
+    """Where one looks closely: a lane and a time in it, or an item that was gone to."""
+
+    lane_id: int
+    time_ns: int
+    item: Item | None = None
+
+
+def picture(connection: duckdb.DuckDBPyConnection, view: View, lanes: Sequence[int], cursor: Cursor | None) -> Picture:
+    """What a view shows of some lanes, and what lies in the cell that begins at the cursor."""
     drawing = draw(connection, view, lanes)
     tracks = track_cells(connection, view)
-    if lane is None:
+    if cursor is None:
         return Picture(drawing, tracks, None)
-    item = item_at(connection, lane, cursor_ns, cursor_ns + max(round(view.cell_ns), 1))
+    until_ns = cursor.time_ns + max(round(view.cell_ns), 1)
+    item = cursor.item or item_at(connection, cursor.lane_id, cursor.time_ns, until_ns)
     if item is not None:
         return Picture(drawing, tracks, facts_of(connection, item))
-    return Picture(drawing, tracks, None, silence_at(connection, lane, cursor_ns, view.length_ns))
+    return Picture(drawing, tracks, None, silence_at(connection, cursor.lane_id, cursor.time_ns, view.length_ns))

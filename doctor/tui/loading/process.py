@@ -35,6 +35,7 @@ class LoadingProcess:
         with contextlib.suppress(EOFError, pickle.UnpicklingError, OSError):
             while True:
                 yield pickle.load(self._process.stdout)  # noqa: S301 - from our own process
+        self._process.stdout.close()
         code = self._process.wait()
         if code != 0:
             yield LoadFailed(f"the loading process ended with {code}: perhaps the machine has too little memory")
@@ -43,3 +44,6 @@ class LoadingProcess:
         """End the process at once; does nothing where it has ended."""
         self._process.kill()
         self._process.wait()
+        if self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()

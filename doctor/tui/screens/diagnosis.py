@@ -69,10 +69,10 @@ class DiagnosisScreen(DoctorScreen):
         self.set_class(self.size.width >= 120, "-wide")
 
     @on(OptionList.OptionHighlighted, "#list")
-    async def _highlighted(self, event: OptionList.OptionHighlighted) -> None:
+    def _highlighted(self, event: OptionList.OptionHighlighted) -> None:
         finding = self._finding()
         if self._diagnosis is not None and finding is not None:
-            await self.query_one(FindingPage).show(self._diagnosis, finding)
+            self.query_one(FindingPage).show(self._diagnosis, finding)
 
     @on(OptionList.OptionSelected, "#list")
     def _selected(self, event: OptionList.OptionSelected) -> None:

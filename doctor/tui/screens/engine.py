@@ -38,7 +38,7 @@ class EngineScreen(DoctorScreen):
         Binding("c", "run_cured", "Run cured"),
         Binding("x", "stop", "Stop"),
         Binding("d", "diagnose", "Diagnose"),
-        Binding("escape", "leave", "To the list", show=False),
+        Binding("escape", "leave", "To the list"),
     ]
 
     def __init__(self) -> None:

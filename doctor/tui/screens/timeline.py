@@ -138,8 +138,7 @@ class TimelineScreen(DoctorScreen):
         if item is None:
             self.notify(f"Nothing in the recording is called '{event.value}'", markup=False)
             return
-        canvas.choose_lane(item.lane_id)
-        canvas.go_to((item.start_ns + item.end_ns) // 2)
+        canvas.go_to(item)
 
     def action_window(self) -> None:
         """Show the window that the diagnosis speaks of."""

@@ -9,12 +9,13 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.message import Message
-from textual.widgets import OptionList, Static, Tab, Tabs
+from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from doctor.diagnosis.outcome import Diagnosis, RankedFinding
 from doctor.reports import wording
 from doctor.rule import Evidence, Fix
+from doctor.tui.widgets.diagnosis.framework_bar import FrameworkBar
 
 _MUTED = "$foreground-muted"
 
@@ -54,31 +55,23 @@ class FindingPage(VerticalScroll):
     def __init__(self) -> None:
         self._finding: RankedFinding | None = None
         self._frameworks: tuple[_Framework, ...] = ()
-        self._chosen = ""
         super().__init__()
 
     def compose(self) -> ComposeResult:
         """The parts in order of use."""
         yield Static(id="summary")
-        yield Tabs(id="frameworks")
+        yield FrameworkBar()
         yield Static(id="fix")
         yield Static("Evidence  (Enter: see it on the time-line)", classes="title", id="evidence-title")
         yield OptionList(id="evidence")
         yield Static(id="rest")
 
-    async def show(self, diagnosis: Diagnosis, finding: RankedFinding) -> None:
+    def show(self, diagnosis: Diagnosis, finding: RankedFinding) -> None:
         """Show one finding of a diagnosis."""
         self._finding = finding
         self._frameworks = _by_framework(finding)
         self.query_one("#summary", Static).update(Content(wording.sentence(finding.summary)))
-        tabs = self.query_one(Tabs)
-        tabs.display = bool(self._frameworks)
-        await tabs.clear()
-        for framework in self._frameworks:
-            await tabs.add_tab(Tab(wording.framework(framework.target), id=f"for-{framework.target}"))
-        wanted = f"for-{self._chosen}"
-        if tabs.query(f"#{wanted}") if self._chosen else None:
-            tabs.active = wanted
+        self.query_one(FrameworkBar).show(tuple(framework.target for framework in self._frameworks))
         self._show_fix()
         self._show_evidence(diagnosis, finding)
         self.query_one("#rest", Static).update(_rest(diagnosis, finding))
@@ -86,18 +79,16 @@ class FindingPage(VerticalScroll):
 
     def next_framework(self) -> None:
         """Turn to the next tab."""
-        self.query_one(Tabs).action_next_tab()
+        self.query_one(FrameworkBar).action_turn(1)
 
     def fix_text(self) -> tuple[str, str] | None:
         """The settings of the chosen framework and its name; None where the finding has no fix."""
         framework = self._framework()
         return None if framework is None else (framework.text, wording.framework(framework.target))
 
-    @on(Tabs.TabActivated)
-    def _tab_activated(self, event: Tabs.TabActivated) -> None:
+    @on(FrameworkBar.Chosen)
+    def _framework_chosen(self, event: FrameworkBar.Chosen) -> None:
         event.stop()
-        if event.tabs.has_focus:
-            self._chosen = (event.tab.id or "").removeprefix("for-")
         self._show_fix()
 
     @on(OptionList.OptionSelected, "#evidence")
@@ -107,8 +98,8 @@ class FindingPage(VerticalScroll):
             self.post_message(self.PlaceChosen(self._finding.evidence[event.option_index]))
 
     def _framework(self) -> _Framework | None:
-        active = self.query_one(Tabs).active.removeprefix("for-")
-        return next((entry for entry in self._frameworks if entry.target == active), next(iter(self._frameworks), None))
+        chosen = self.query_one(FrameworkBar).chosen
+        return next((entry for entry in self._frameworks if entry.target == chosen), None)
 
     def _show_fix(self) -> None:
         framework = self._framework()

@@ -17,8 +17,8 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.worker import Worker
 
-from doctor.case.timeline.drawing import Lane
-from doctor.case.timeline.picture import Picture, picture
+from doctor.case.timeline.drawing import Item, Lane
+from doctor.case.timeline.picture import Cursor, Picture, picture
 from doctor.case.timeline.places import item_after, item_before
 from doctor.case.timeline.tracks import Track
 from doctor.case.timeline.view import View
@@ -35,6 +35,7 @@ _PAN = 0.5
 _WHEEL_ZOOM = 1.4
 _WHEEL_PAN = 0.1
 _ITEM_SHARE = 0.3
+_READABLE_CELLS = 12
 _PLACE_SHARE = 0.5
 
 
@@ -80,6 +81,7 @@ class TimelineCanvas(Widget, can_focus=True):
         self._view = View(0, 1, 1)
         self._cursor_ns = 0
         self._chosen = 0
+        self._item: Item | None = None
         self._first = 0
         self._picture: Picture | None = None
         self._rows: tuple[Row, ...] = ()
@@ -140,17 +142,28 @@ class TimelineCanvas(Widget, can_focus=True):
         """The time that the cursor is on."""
         return self._cursor_ns
 
-    def choose_lane(self, lane_id: int) -> None:
-        """Put the cursor into a lane."""
-        self._chosen = next((place for place, lane in enumerate(self._lanes) if lane.lane_id == lane_id), self._chosen)
+    @property
+    def view(self) -> View:
+        """What is looked at, which may still be on its way."""
+        return self._view
+
+    @property
+    def shows_selected_by_name(self) -> bool:
+        """True where the box of the item under the cursor has room for a name."""
+        selected = None if self._picture is None else self._picture.selected
+        if selected is None:
+            return False
+        length_ns = selected.item.end_ns - selected.item.start_ns
+        return length_ns >= _READABLE_CELLS * self._view.cell_ns
 
     @property
     def is_current(self) -> bool:
         """True where the screen shows what was asked for last."""
         return self._asked == self._answered
 
-    def _look(self, view: View, cursor_ns: int) -> None:
+    def _look(self, view: View, cursor_ns: int, item: Item | None = None) -> None:
         self._view = view.inside(*self._extent)
+        self._item = item
         self._cursor_ns = min(max(cursor_ns, self._view.start_ns), self._view.end_ns - 1)
         self._ask()
 
@@ -170,9 +183,9 @@ class TimelineCanvas(Widget, can_focus=True):
             self._keep_chosen_in_sight()
             lane = self._chosen_lane
             shown = [row.lane.lane_id for row in self._rows if row.lane is not None]
-            lane_id = None if lane is None else lane.lane_id
+            cursor = None if lane is None else Cursor(lane.lane_id, self._cursor_ns, self._item)
             try:
-                answer = await case.ask_timeline(picture, self._view, shown, lane_id, self._cursor_ns)
+                answer = await case.ask_timeline(picture, self._view, shown, cursor)
             except DoctorError as error:
                 self.notify(error.message, severity="error", markup=False)
                 self._answered = self._asked
@@ -252,7 +265,7 @@ class TimelineCanvas(Widget, can_focus=True):
 
     def action_zoom(self, direction: int) -> None:
         """Enlarge or shrink around the cursor."""
-        self._look(self._view.zoomed(_ZOOM**direction, self._cursor_ns), self._cursor_ns)
+        self._look(self._view.zoomed(_ZOOM**direction, self._cursor_ns), self._cursor_ns, self._item)
 
     def action_pan(self, direction: int) -> None:
         """Move by half a screen; the cursor keeps its place on the screen."""
@@ -272,7 +285,7 @@ class TimelineCanvas(Widget, can_focus=True):
     def action_lane(self, direction: int) -> None:
         """Choose the lane above or below."""
         self._chosen = min(max(self._chosen + direction, 0), max(len(self._lanes) - 1, 0))
-        self._ask()
+        self._look(self._view, self._cursor_ns)
 
     def action_whole(self) -> None:
         """Show the whole recording."""
@@ -285,7 +298,8 @@ class TimelineCanvas(Widget, can_focus=True):
             self.notify("There is no work under the cursor")
             return
         item = selected.item
-        self._look(self._view.around(item.start_ns, item.end_ns, _ITEM_SHARE), (item.start_ns + item.end_ns) // 2)
+        view = self._view.around(item.start_ns, item.end_ns, _ITEM_SHARE)
+        self._look(view, (item.start_ns + item.end_ns) // 2, item)
 
     async def action_neighbour(self, direction: int) -> None:
         """Move the cursor to the next or the previous item of the lane."""
@@ -303,14 +317,17 @@ class TimelineCanvas(Widget, can_focus=True):
         if item is None:
             self.notify("There is no further item in this lane")
             return
-        self.go_to((item.start_ns + item.end_ns) // 2)
+        self.go_to(item)
 
-    def go_to(self, time_ns: int) -> None:
-        """Put the cursor on a time; the view moves only where it does not show it."""
-        view = self._view
+    def go_to(self, item: Item) -> None:
+        """Put the cursor on an item; the view moves only where it does not show it."""
+        self._chosen = next(
+            (place for place, lane in enumerate(self._lanes) if lane.lane_id == item.lane_id), self._chosen
+        )
+        view, time_ns = self._view, (item.start_ns + item.end_ns) // 2
         if not 0 <= view.cell_of(time_ns) < view.cells:
             view = View(time_ns - view.length_ns // 2, view.length_ns, view.cells)
-        self._look(view, time_ns)
+        self._look(view, time_ns, item)
 
     # Mouse ------------------------------------------------------------------------------------------------------
 
@@ -358,4 +375,4 @@ class TimelineCanvas(Widget, can_focus=True):
     def on_resize(self, event: events.Resize) -> None:
         """The same stretch of time in as many cells as there are now."""
         if self._case is not None:
-            self._look(View(self._view.start_ns, self._view.length_ns, self.cells), self._cursor_ns)
+            self._look(View(self._view.start_ns, self._view.length_ns, self.cells), self._cursor_ns, self._item)
