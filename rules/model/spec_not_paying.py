@@ -47,6 +47,17 @@ WHERE accept_length_count IS NOT NULL AND spec_tokens_count > 0
 ORDER BY spec_tokens_count / greatest(accept_length_count - 1, 0.01) DESC LIMIT 1
 """
 
+COUNTED_SQL = """
+WITH run AS (
+    SELECT max(reading) FILTER (counted = 'drafted') AS drafted_count, max(reading) FILTER (counted = 'accepted') AS accepted_count,
+        max(reading) FILTER (counted = 'verifications') AS verify_count, max(reading) FILTER (counted = 'decode_tokens_per_step') AS step_tokens
+    FROM bench_count GROUP BY source_id, row_id
+)
+SELECT 'engine' AS engine, 1 + accepted_count / verify_count AS accept_length_count, drafted_count / verify_count AS spec_tokens_count,
+    NULL::TEXT AS method, drafted_count, accepted_count, step_tokens / (1 + drafted_count / verify_count) AS running_count, 1 AS branches
+FROM run WHERE verify_count > 0 AND drafted_count > 0 ORDER BY drafted_count DESC LIMIT 1
+"""
+
 TABLE_SQL = """
 WITH run AS (
     SELECT source_id, row_id, coalesce(draft_token_count, 0) AS drafted, coalesce(output_token_hz, total_token_hz, request_hz) AS rate_hz,
@@ -110,7 +121,7 @@ def judge(row: Acceptance) -> Verdict:
     numbers = f"{row.spec_tokens:.0f} tokens are drafted, a step gives {row.accept_length:.2f}"
     if won >= THRESHOLDS["min_gain"].value and wasted < THRESHOLDS["max_drafted_per_accepted"].value:
         return Cleared(f"{numbers}: about {won:.2f} times plain decoding")
-    costs_more = won < 1
+    costs_more, wasteful = won < 1, wasted >= 2 * THRESHOLDS["max_drafted_per_accepted"].value
     return Finding(
         summary=f"{numbers}: {wasted:.0f} drafted for each accepted one, about {won:.2f} times plain decoding",
         evidence=(
@@ -120,8 +131,8 @@ def judge(row: Acceptance) -> Verdict:
             Evidence("against plain decoding", won, "x, estimated"),
             *((Evidence("requests running", running, "requests at the median"),) if row.running_median else ()),
         ),
-        severity=Severity.HIGH if costs_more else Severity.MEDIUM,
-        confidence=0.8 if wasted >= 2 * THRESHOLDS["max_drafted_per_accepted"].value or costs_more else 0.6,
+        severity=Severity.HIGH if costs_more or wasteful else Severity.MEDIUM,
+        confidence=0.8 if wasteful or costs_more else 0.6,
         speedup_bound=max(1 / won, 1.0) if costs_more else None,
     )
 
@@ -171,6 +182,18 @@ FIXES = (
         "drafting stops where the draft is unsure",
         source="https://huggingface.co/docs/transformers/assisted_decoding (checked with 5)",
     ),
+    Fix(
+        "engine",
+        "drop --speculate",
+        "each step gives one token, and nothing is thrown away",
+        source="python -m engine bench --help",
+    ),
+    Fix(
+        "engine",
+        "--num-draft-tokens 2",
+        "the first drafted tokens are accepted most often",
+        source="python -m engine bench --help",
+    ),
 )
 
 RULE = Rule(
@@ -182,5 +205,8 @@ RULE = Rule(
     fixes=FIXES,
     verify="run the real load with and without speculation at its own concurrency: the faster one stays.",
     doc=__doc__,
-    also=(Sign(("bench_row",), ("bench-table",), TABLE_SQL, Drafts, judge_table),),
+    also=(
+        Sign(("bench_row",), ("bench-table",), TABLE_SQL, Drafts, judge_table),
+        Sign(("bench_count",), ("bench-table",), COUNTED_SQL, Acceptance, judge),
+    ),
 )

@@ -167,6 +167,12 @@ FIXES = (
         "the default: a request once begun ends",
         source="https://nvidia.github.io/TensorRT-LLM/features/paged-attention-ifb-scheduler.html (checked with 1.2)",
     ),
+    Fix(
+        "engine",
+        "--admission projected-peak",
+        "a request is admitted only with room for what it will generate",
+        source="python -m engine bench --help",
+    ),
 )
 
 RULE = Rule(

@@ -137,6 +137,12 @@ FIXES = (
         "the prefix is computed once",
         source="https://huggingface.co/docs/transformers/kv_cache (checked with 5)",
     ),
+    Fix(
+        "engine",
+        "--prefix-caching",
+        "equal beginnings are computed once",
+        source="python -m engine bench --help",
+    ),
 )
 
 RULE = Rule(
