@@ -21,7 +21,6 @@ _REASONS = (
     ("is_throttled_sync_boost", "sync boost"),
     ("is_idle", "idle"),
 )
-_GRAVE = frozenset(name for name, _ in _REASONS[:4])
 
 
 def vitals_page(reading: Reading, presentation: Presentation) -> str:
@@ -32,7 +31,8 @@ def vitals_page(reading: Reading, presentation: Presentation) -> str:
 def vitals_view(reading: Reading) -> RenderableType:
     """The reading as something rich can show, also again and again."""
     parts: list[RenderableType] = [_devices(reading)]
-    parts += [Text(f"GPU {gpu.device_id}: {line}", style="yellow") for gpu in reading.gpus for line in _worries(gpu)]
+    remarks = [Text(f"GPU {gpu.device_id}: {line}", style="yellow") for gpu in reading.gpus for line in _worries(gpu)]
+    parts += [Text(), *remarks] if remarks else []
     parts.append(_holders(reading))
     parts += [Text(line) for line in _machine(reading)]
     parts += [Text(note, style="yellow") for note in reading.notes]
@@ -41,8 +41,8 @@ def vitals_view(reading: Reading) -> RenderableType:
 
 def _devices(reading: Reading) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("GPU", "memory used", "busy", "SM clock", "power", "temp", "PCIe", "held back by"):
-        table.add_column(name, no_wrap=name != "held back by")
+    for name in ("GPU", "memory used", "busy", "SM clock", "power", "temp", "PCIe"):
+        table.add_column(name, no_wrap=True)
     for gpu in reading.gpus:
         table.add_row(
             f"{gpu.device_id} {gpu.name or ''}".strip(),
@@ -52,7 +52,6 @@ def _devices(reading: Reading) -> Table:
             _of(_number(gpu.power_watts), _number(gpu.power_limit_watts), " W"),
             _number(gpu.temperature_celsius, " C"),
             _link(gpu),
-            Text(", ".join(_reasons(gpu)) or "-", style="red" if any(getattr(gpu, name) for name in _GRAVE) else ""),
         )
     return table
 
@@ -84,8 +83,8 @@ def _holders(reading: Reading) -> RenderableType:
 
 
 def _worries(gpu: GpuReading) -> list[str]:
-    """What is wrong whatever runs."""
-    found = []
+    """What to know about a device beside its figures."""
+    found = [f"its clock is held back by {', '.join(_reasons(gpu))}"] if _reasons(gpu) else []
     if gpu.ecc_uncorrected_count:
         found.append(f"{gpu.ecc_uncorrected_count} uncorrected memory errors in its life")
     if gpu.is_remap_pending or gpu.is_remap_failed:
