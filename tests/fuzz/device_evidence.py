@@ -1,8 +1,9 @@
 """Damages texts of devices, ranks and CPUs in many ways and reads them.
 
-`python -m tests.fuzz.device_evidence [COUNT] [SEED]`: COUNT inputs for every reader. Each is read to its end: allowed are rows, notes and an `EvidenceError` of one line, in
-a few seconds; and the rows must fit into a case file. Anything else is printed with the seed that makes it again, and
-the exit code is 1. Lines made to defeat regular expressions are among the inputs.
+`python -m tests.fuzz.device_evidence [COUNT] [SEED]`: COUNT inputs for every reader, each read to its end. Allowed are
+rows, notes and an `EvidenceError` of one line, in a few seconds; and the rows must fit into a case file. Anything else
+is printed with the seed that makes it again, and the exit code is 1. Lines made to defeat regular expressions are among
+the inputs.
 """
 
 from __future__ import annotations
@@ -26,7 +27,17 @@ from doctor.errors import EvidenceError
 from doctor.readers.nvidia_smi_xml import NvidiaSmiXmlReader
 from doctor.readers.nvml_samples import NvmlSamplesReader
 from doctor.readers.protocol import Reader, no_progress
+from doctor.readers.text.cgroup import CgroupScanner
 from doctor.readers.text.document import TextDocumentReader
+from doctor.readers.text.expert_log import ExpertLogScanner
+from doctor.readers.text.kernel_log import KernelLogScanner
+from doctor.readers.text.nccl_log import NcclLogScanner
+from doctor.readers.text.nccl_tests import NcclTestsScanner
+from doctor.readers.text.nvidia_smi_csv import NvidiaSmiCsvScanner
+from doctor.readers.text.nvidia_smi_monitor import NvidiaSmiMonitorScanner
+from doctor.readers.text.nvidia_smi_query import NvidiaSmiQueryScanner
+from doctor.readers.text.nvidia_smi_table import NvidiaSmiTableScanner
+from doctor.readers.text.topology import TopologyScanner
 from tests.doctor.readers.text import test_kernel_and_host as host
 from tests.doctor.readers.text import test_nvidia_smi as smi
 from tests.doctor.readers.text import test_topology_and_nccl as cluster
@@ -35,10 +46,31 @@ from tests.support.device_texts import nvml_line
 
 MOST_SECONDS = 5
 MOST_ROWS = 20_000
+MOST_LINE = 64 * 1024
 KEPT_IN_A_CASE = 20
-"""One input in so many is also put into a case, which costs more than reading it."""
+"""One text in so many is read as a file and put into a case, which costs more than scanning it."""
+SCANNERS = (
+    CgroupScanner,
+    ExpertLogScanner,
+    KernelLogScanner,
+    NcclLogScanner,
+    NcclTestsScanner,
+    NvidiaSmiCsvScanner,
+    NvidiaSmiMonitorScanner,
+    NvidiaSmiQueryScanner,
+    NvidiaSmiTableScanner,
+    TopologyScanner,
+)
 
 EPLB = "INFO 11-29 14:43:01 EPLB step: 7 for model m: avg_tokens=2048.00, max_tokens=3150, balancedness=0.6502, steps\n"
+NCCL_TESTS = """\
+$ ./build/all_reduce_perf -b 64M -e 256M -f 2 -g 2
+#  Rank  0 Group  0 Pid   4711 on    machine device  0 [0x07] NVIDIA H100 80GB HBM3
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+    67108864      16777216     float     sum      -1    512.3  130.99  229.23      0    511.0  131.33  229.83      0
+# Avg bus bandwidth    : 229.23
+"""
 ORIGINALS: Mapping[str, tuple[Reader, tuple[str, ...]]] = {
     "nvidia-smi table": (TextDocumentReader(), (smi.OLD_TABLE, smi.MIG_TABLE)),
     "nvidia-smi -q": (TextDocumentReader(), (smi.LONG_REPORT,)),
@@ -49,6 +81,7 @@ ORIGINALS: Mapping[str, tuple[Reader, tuple[str, ...]]] = {
     "nccl log": (TextDocumentReader(), (cluster.OLD_LINES, device_texts.nccl_log(["a", "b"], via="via P2P/IPC/read"))),
     "kernel log": (TextDocumentReader(), (host.LOG,)),
     "host": (TextDocumentReader(), (host.PS + device_texts.cpu_stat(60, 5) + device_texts.process_status(7),)),
+    "nccl-tests": (TextDocumentReader(), (NCCL_TESTS,)),
     "expert log": (TextDocumentReader(), (EPLB * 3 + "step,rank,tokens\n1,0,200\n1,1,300\n",)),
     "nvml samples": (
         NvmlSamplesReader(),
@@ -133,6 +166,26 @@ def damaged(text: str, dice: random.Random) -> bytes:
     return raw
 
 
+def outcome_of_scanners(text: str) -> str:
+    """What the scanners made of a text, shown the lines that they want; cheaper than a file by far.
+
+    Raises:
+        AssertionError: they gave more rows than there can be.
+    """
+    scanners = tuple(scanner() for scanner in SCANNERS)
+    count = 0
+    for number, line in enumerate(text.split("\n"), 1):
+        for scanner in scanners:
+            if scanner.is_open or any(clue in line for clue in scanner.clues):
+                scanner.line(number, line[:MOST_LINE])
+    for scanner in scanners:
+        count += sum(batch.rows.num_rows for batch in scanner.drain())
+        scanner.facts()
+        count += sum(batch.rows.num_rows for batch in scanner.drain())
+    assert count <= MOST_ROWS
+    return "read" if count else "empty"
+
+
 def outcome(reader: Reader, path: Path, case: duckdb.DuckDBPyConnection | None) -> str:
     """What the reader made of it.
 
@@ -165,23 +218,26 @@ def main(arguments: list[str]) -> int:
     count, seed = (int(word) for word in [*arguments, *("10000", "0")[len(arguments) :]])
     signal.signal(signal.SIGALRM, _too_slow)
     has_failed = False
-    with tempfile.TemporaryDirectory(prefix="doctor-fuzz-") as folder:
+    with tempfile.TemporaryDirectory(prefix="doctor-fuzz-") as folder, create_case() as case:
         path = Path(folder) / "damaged"
         for name, (reader, texts) in ORIGINALS.items():
             outcomes: Counter[str] = Counter()
-            case = create_case()
             for number in range(seed, seed + count):
                 dice = random.Random(f"{name} {number}")
-                path.write_bytes(damaged(dice.choice(texts), dice) or b" ")
+                raw = damaged(dice.choice(texts), dice) or b" "
+                is_whole = number % KEPT_IN_A_CASE == 0
                 signal.alarm(MOST_SECONDS)
                 try:
-                    outcomes[outcome(reader, path, case if number % KEPT_IN_A_CASE == 0 else None)] += 1
+                    if isinstance(reader, TextDocumentReader) and not is_whole:
+                        outcomes[outcome_of_scanners(raw.decode("utf-8", "replace"))] += 1
+                    else:
+                        path.write_bytes(raw)
+                        outcomes[outcome(reader, path, case if is_whole else None)] += 1
                 except Exception:  # noqa: BLE001 - whatever it is, it is a finding
                     outcomes["failed"] += 1
                     sys.stdout.write(f"{name}, seed {number}:\n{traceback.format_exc(limit=-4)}\n")
                 finally:
                     signal.alarm(0)
-            case.close()
             has_failed |= outcomes["failed"] > 0
             sys.stdout.write(f"{name}: {dict(outcomes)}\n")
             sys.stdout.flush()
