@@ -1,0 +1,31 @@
+"""`doctor tune` on the engine itself, which counts what a device's recording would show."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from doctor.cli.main import main
+from tests.support.tiny_models import make_model, save_model
+
+ROOT = Path(__file__).parents[3]
+WORKLOAD = ("--device", "cpu", "--num-requests", "8", "--prompt-tokens", "8", "8", "--output-tokens", "12", "12")
+
+
+def test_steps_in_pieces_become_whole(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    model = save_model(make_model("llama"), tmp_path / "model")
+    command = [sys.executable, "-m", "engine", "bench", "--model", str(model), *WORKLOAD, "--micro-batch-size", "1"]
+    code = main(["tune", "--repeat", "1", "--format", "json", "--", *command])
+    printed = capfd.readouterr()
+    assert code == 0, printed.err
+    report = json.loads(printed.out)
+    assert report["changes"] == ["drop --micro-batch-size 1"]
+    [trial] = report["steps"][0]["trials"]
+    assert (trial["rule"], trial["verdict"]) == ("micro-batch-too-small", "kept")
+    assert str(tmp_path) not in printed.out
