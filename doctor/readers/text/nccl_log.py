@@ -36,6 +36,8 @@ _DIRECT = re.compile(r"GPU Direct RDMA (Enabled|Disabled)", re.IGNORECASE)
 _NO_IB = ("NET/IB : No device found", "Failed to open libibverbs", "No IB device", "Failed to initialize NET plugin IB")
 _TRANSPORTS = ("p2p", "shm", "net", "collnet", "nvls")
 _MOST_CONNECTIONS = 200_000
+_MOST_RANKS = 100_000
+_MOST_SETTINGS = 1000
 _MOST_LINE = 4000
 
 
@@ -108,6 +110,8 @@ class NcclLogScanner:
 
     def _of_host(self, process: tuple[int, int], words: str) -> None:
         """What holds for all ranks of a process."""
+        if len(self._of_process) >= _MOST_RANKS and process not in self._of_process:
+            return
         facts = self._of_process.setdefault(process, {})
         if (network := _NETWORK.search(words)) is not None:
             facts["network"] = network.group(1).lower()
@@ -128,7 +132,12 @@ class NcclLogScanner:
 
     def _setting(self, process: tuple[int, int], words: str) -> bool:
         found = _SET.search(words)
-        if found is not None and not any(part in found.group(1) for part in ("HOST", "COMM_ID", "FILE", "ADDR")):
+        is_room = len(self._settings) < _MOST_SETTINGS
+        if (
+            found is not None
+            and is_room
+            and not any(part in found.group(1) for part in ("HOST", "COMM_ID", "FILE", "ADDR"))
+        ):
             self._settings[found.group(1)] = found.group(2)
         return found is not None
 
@@ -163,6 +172,8 @@ class NcclLogScanner:
             return False
         address, rank, ranks, rest = found.groups()
         node, pid = process
+        if len(self._ranks) >= _MOST_RANKS and (node, pid, address) not in self._ranks:
+            return True
         row = self._ranks.setdefault((node, pid, address), {"node_id": node, "pid": pid})
         row |= {"rank": int(rank), "world_size": int(ranks)}
         told = {name: match.group(1) for name, pattern in _PLACE.items() if (match := pattern.search(rest)) is not None}

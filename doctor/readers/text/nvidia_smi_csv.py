@@ -22,6 +22,7 @@ _BARE_PROCESS = re.compile(r"(\d{1,10}), ([^,]{1,300}), (\d{1,9}) MiB$")
 _MOST_LINE = 4000
 _PLAIN_FIELDS = frozenset({"uuid", "gpu_uuid", "serial", "gpu_serial", "count", "fan.speed", "vbios_version"})
 _FEWEST_FIELDS = 2
+_MOST_DEVICES = 4096
 
 
 class NvidiaSmiCsvScanner:
@@ -106,7 +107,7 @@ class NvidiaSmiCsvScanner:
             self._look, self._seen = self._look + 1, set()
         device_id = row.get("device_id", len(self._seen))
         self._seen.add(key if key is not None else len(self._seen))
-        if "pci_bus_id" in row:
+        if "pci_bus_id" in row and len(self._devices) < _MOST_DEVICES:
             self._devices[row["pci_bus_id"]] = device_id
         self._rows["gpu_sample"].append({"look_id": self._look, **row, "device_id": device_id})
         self._found = True

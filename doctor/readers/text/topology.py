@@ -27,6 +27,7 @@ _SPLIT = re.compile(r"\t+| {2,}")
 _CARD_NAME = re.compile(r"(NIC\d{1,3}): (\w{1,32})$")
 _MOST_LINE = 4000
 _MOST_LINKS = 20_000
+_MOST_CARDS = 1000
 
 
 class TopologyScanner:
@@ -52,7 +53,7 @@ class TopologyScanner:
         """The header, a row of the matrix, or the legend of the cards."""
         line = text[:_MOST_LINE]
         card = _CARD_NAME.match(line.strip())
-        if card is not None:
+        if card is not None and len(self._cards) < _MOST_CARDS:
             self._cards[card.group(1)] = card.group(2)
             return
         words = line.split()

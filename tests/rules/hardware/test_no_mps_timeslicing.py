@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 from tests.support.device_texts import smi_table
+from tests.support.trace_builder import GEMM, Program
 from tests.support.verdicts import Clinic
 
 RULE = "no-mps-timeslicing"
@@ -40,3 +43,28 @@ def test_is_cleared_when_the_device_is_full(clinic: Clinic) -> None:
 
 def test_one_process_has_nobody_to_share_with(clinic: Clinic) -> None:
     assert RULE not in clinic.told(smi_table([{"busy": 17, "used": 22100}], REPLICAS[:1])).found
+
+
+def recording(gap_us: float) -> str:
+    """Two processes in one recording: the kernels of the second begin `gap_us` behind those of the first."""
+    first, second = Program(), Program()
+    second.now_us += gap_us
+    for program in (first, second):
+        for _ in range(60):
+            program.launch(GEMM, 40)
+            program.silence(150)
+    document = first.document()
+    for event in second.events:
+        event["args"]["correlation"] += 100_000
+        event["tid"] += 1
+        if event["cat"].startswith("cuda_"):
+            event["pid"] = 9001
+        document["traceEvents"].append(event)
+    return json.dumps(document)
+
+
+def test_a_recording_shows_whether_they_take_turns(clinic: Clinic) -> None:
+    table = smi_table([{"busy": 45, "used": 44100}], REPLICAS[:2]) + PMON
+    summary = clinic.told(recording(80.0), table).finding(RULE)["summary"]
+    assert "their kernels never overlap" in summary
+    assert "overlap for" in clinic.told(recording(10.0), table).ruled_out[RULE]
