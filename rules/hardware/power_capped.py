@@ -91,14 +91,15 @@ def judge(row: Power) -> Verdict:
         )
     memory = _share(row.memory_clock_hz, row.memory_clock_max_hz)
     memory_up = memory is not None and memory >= THRESHOLDS["memory_clock_up"].value
-    words = f"the power limit of {row.power_limit_watts:.0f} W (default {row.default_watts:.0f} W) binds"
+    said = "default" if row.is_default_known else "the product's is"
+    words = f"the power limit of {row.power_limit_watts:.0f} W ({said} {row.default_watts:.0f} W) binds"
     if row.reasoned_count:
         words += f" in {share:.0%} of busy samples"
     return _finding(
         row,
         words,
         Severity.LOW if memory_up and (clock or 0) >= 0.8 else Severity.MEDIUM,
-        0.85 if row.reasoned_count else 0.65,
+        (0.85 if row.reasoned_count else 0.65) - (0.0 if row.is_default_known else 0.15),
     )
 
 

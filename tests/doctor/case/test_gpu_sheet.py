@@ -32,7 +32,8 @@ NAMES = {
     "NVIDIA GB200": "GB200",
     "AMD Instinct MI300X": "MI300X",
     "NVIDIA GeForce GTX 108...": None,
-    "NVIDIA A1000 Laptop": None,
+    "NVIDIA A1000": None,
+    "NVIDIA GeForce RTX 4090 Laptop GPU": None,
 }
 
 
