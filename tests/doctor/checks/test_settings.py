@@ -70,7 +70,7 @@ def test_the_nearest_file_above_is_found_and_the_own_file_goes_first(tmp_path: P
         ("checks = 3", "checks"),
         ("[checks.a]\nat_most = 'low'", "evidence"),
         ("[checks.a]\nevidence = []", "names no evidence"),
-        ("[checks.a]\nevidence = 'a'\nalow = []", "unknown field `alow`"),
+        ("[checks.a]\nevidence = 'a'\npermit = []", "unknown field `permit`"),
         ("[checks.a]\nevidence = 'a'\nat_most = 'awful'", "check a: at_most is 'awful'"),
         ("[checks.a]\nevidence = 'a'\nwindow = '3'", "two times such as"),
         ("[checks.a]\nevidence = 'a'\nwindow = '2s:1s'", "ends before it starts"),

@@ -68,43 +68,33 @@ def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
         return pytester.runpytest_inprocess("-p", "doctor.pytest_plugin.hooks", "-p", "no:cacheprovider", *arguments)
 
 
-def test_a_failure_shows_the_findings_with_their_evidence(pytester: pytest.Pytester, launch_bound: Path) -> None:
-    pytester.makepyfile("def test_it(diagnosis): diagnosis.of('sick.json').assert_healthy()")
-    done = run(pytester)
-    done.assert_outcomes(failed=1)
-    done.stdout.fnmatch_lines(
-        ["*sick.json is not healthy:*", "*idle with an empty queue: * of window*", "*more: doctor explain host-*"]
-    )
-
-
-def test_the_fixture_gives_findings_vitals_and_what_was_ruled_out(pytester: pytest.Pytester, graphed: Path) -> None:
+def test_the_fixture_asserts_on_recordings(pytester: pytest.Pytester, launch_bound: Path, graphed: Path) -> None:
     pytester.makepyfile(
         """
-        def test_it(diagnosis):
+        def test_ill(diagnosis):
+            diagnosis.of("sick.json").assert_healthy()
+
+        def test_allowed_with_what_has_the_same_cause(diagnosis):
+            diagnosis.of("sick.json").assert_healthy(allow=["host-dispatch-bound"])
+
+        def test_what_is_known(diagnosis):
             seen = diagnosis.of("well.json")
             assert seen.vitals["launches_per_step"] == 1
             assert "host-dispatch-bound" not in [finding.rule for finding in seen.findings]
             assert isinstance(seen.ruled_out, tuple)
             seen.assert_healthy(at_most="low", launches_per_step=2)
+
+        def test_bound(diagnosis):
+            diagnosis.of("well.json").assert_healthy(syncs_per_step=0)
         """
     )
     done = run(pytester)
-    done.assert_outcomes(passed=1)
-    done.stdout.fnmatch_lines(["*= doctor =*", "PASSED *test_it: *"])
-
-
-def test_an_allowed_rule_passes_with_what_has_the_same_cause(pytester: pytest.Pytester, launch_bound: Path) -> None:
-    pytester.makepyfile(
-        "def test_it(diagnosis): diagnosis.of('sick.json').assert_healthy(allow=['host-dispatch-bound'])"
+    done.assert_outcomes(passed=2, failed=2)
+    done.stdout.fnmatch_lines(
+        ["*sick.json is not healthy:*", "*idle with an empty queue: * of window*", "*more: doctor explain host-*"]
     )
-    run(pytester).assert_outcomes(passed=1)
-
-
-def test_a_vital_out_of_its_bound_fails_the_test(pytester: pytest.Pytester, graphed: Path) -> None:
-    pytester.makepyfile("def test_it(diagnosis): diagnosis.of('well.json').assert_healthy(syncs_per_step=0)")
-    done = run(pytester)
-    done.assert_outcomes(failed=1)
     done.stdout.fnmatch_lines(["*syncs_per_step is 1 and must be at most 0*"])
+    done.stdout.fnmatch_lines(["*= doctor =*", "PASSED *test_what_is_known: *"])
 
 
 @pytest.mark.parametrize(
