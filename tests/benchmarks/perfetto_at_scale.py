@@ -1,7 +1,8 @@
 """What a Perfetto trace and a zoomable time-line of a large case take.
 
-Run: `python -m tests.benchmarks.perfetto_at_scale [KERNELS]`. Repeats a real nsys SQLite export to KERNELS (one million by default), loads and derives it, then writes
-the trace and lays the time-line out; prints CPU seconds, size, and the resident memory before and at its peak.
+Run: `python -m tests.benchmarks.perfetto_at_scale [KERNELS]`. Repeats a real nsys SQLite export to KERNELS (one million
+by default), loads and derives it, then writes the trace and lays the time-line out; prints CPU seconds, size, and the
+resident memory before and at its peak.
 """
 
 from __future__ import annotations
