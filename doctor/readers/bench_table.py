@@ -7,27 +7,23 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from doctor.case.batch import SourceFacts, TableBatch
 from doctor.errors import DamagedEvidenceError
-from doctor.readers.bench_columns import column_of, word_column
+from doctor.readers.bench_columns import column_of
+from doctor.readers.bench_rows import FIGURES, number_of, row_of
 from doctor.readers.protocol import Progress
 from doctor.readers.structured_text import contents_of, json_values
-from doctor.readers.text.engine_lines import whole
 from doctor.readers.text.scanner import batch_of
 
 MOST_ROWS = 20_000
-_MOST_WORD = 60
 _MOST_COUNTS = 200
+_MOST_NAME = 60
 _ENGINE_BENCH, _COUNTS = "engine-bench", "counts"
-_FIGURES = frozenset(
-    {"output_token_hz", "total_token_hz", "request_hz", "latency_ns", "ttft_p50_ns", "tpot_p50_ns", "itl_p50_ns"}
-)
 
 
 class BenchTableReader:
@@ -78,7 +74,7 @@ def _has_header(head: bytes) -> bool:
     first = lines[0].decode("utf-8", errors="replace").lstrip("\ufeff")
     delimiter = max(",;\t", key=first.count)
     columns = [known[0] for name in first.split(delimiter) if (known := column_of(name.strip().strip('"'))) is not None]
-    return len(columns) >= 2 and bool(_FIGURES & set(columns)) and lines[1].count(delimiter.encode()) > 0
+    return len(columns) >= 2 and bool(FIGURES & set(columns)) and lines[1].count(delimiter.encode()) > 0
 
 
 def _csv_rows(text: bytes) -> Iterator[dict[str, Any]]:
@@ -127,7 +123,7 @@ def _fields(record: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 def _counts(record: dict[str, Any]) -> list[dict[str, Any]]:
     """What this project's engine counted, by name."""
     told = [record[part] for part in ("counters", "derived") if isinstance(record.get(part), dict)]
-    named = ((str(name)[:_MOST_WORD], _number(value)) for part in told for name, value in part.items())
+    named = ((str(name)[:_MOST_NAME], number_of(value)) for part in told for name, value in part.items())
     return [{"counted": name, "reading": value} for name, value in named if value is not None][:_MOST_COUNTS]
 
 
@@ -143,51 +139,3 @@ def _tool(record: dict[str, Any]) -> str:
     if "mean_e2e_latency_ms" in record or "total_output_tokens_retokenized" in record:
         return "sglang-serve"
     return "serving" if "mean_ttft_ms" in record else "table"
-
-
-def row_of(fields: Iterable[tuple[str, Any]], tool: str) -> dict[str, Any] | None:
-    """A row of `bench_row`; None where there is no figure of speed among the fields."""
-    row: dict[str, Any] = {}
-    words: dict[str, str] = {}
-    places: dict[str, int] = {}
-    for name, value in fields:
-        known, number = column_of(name), _number(value)
-        if known is not None and number is not None:
-            column, scale, place = known
-            if place <= places.get(column, 99):  # a median is better than a mean
-                row[column] = whole(number * scale) if column.endswith("_ns") else number * scale
-                places[column] = place
-        elif (word := word_column(name)) is not None and value is not None and len(str(value)) <= _MOST_WORD:
-            words[word] = str(value).lower()
-    if not _FIGURES & row.keys():
-        return None
-    condition = json.dumps(dict(sorted(words.items()))) if words else None
-    return {"tool": tool, "condition": condition, **_completed(row)}
-
-
-def _completed(row: dict[str, Any]) -> dict[str, Any]:
-    """Tokens a request where only the sums are given."""
-    done = row.get("completed_count")
-    for total, each in (("total_prompt", "prompt_token_count"), ("total_output", "output_token_count")):
-        amount = row.pop(total, None)
-        if amount is not None and done and each not in row:
-            row[each] = amount / done
-    goodput = row.pop("goodput_hz", None)
-    if goodput is not None and row.get("request_hz") and "late_share" not in row:
-        row["late_share"] = max(0.0, 1 - goodput / row["request_hz"])
-    return row
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or value is None:
-        return None
-    if isinstance(value, int | float):
-        return float(value) if abs(value) < 1e18 else None
-    found = re.fullmatch(r"\s*(-?[\d,]{1,20}(?:\.\d{1,12})?(?:e[+\-]?\d{1,3})?)\s*%?\s*", str(value)[:80])
-    if found is None:
-        return None
-    try:
-        number = float(found[1].replace(",", ""))
-    except ValueError:
-        return None
-    return number / 100 if str(value).strip().endswith("%") else number

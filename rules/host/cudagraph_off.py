@@ -98,7 +98,8 @@ seen AS (SELECT count(*) AS eager_events FROM engine_event WHERE event = 'eager'
 captured AS (SELECT count(*) AS capture_count FROM engine_event WHERE event = 'graph_capture_end'),
 decode AS (
     SELECT count(graph_share) AS line_count, count(*) FILTER (graph_share < 0.5) AS eager_count, median(running_count) AS running_median
-    FROM engine_load WHERE phase IN ('decode', 'state') AND running_count > 0 AND (phase = 'decode' OR graph_share IS NOT NULL)
+    FROM engine_load WHERE running_count > 0 AND (phase = 'decode' OR (phase = 'state' AND graph_share IS NOT NULL
+        AND (EXISTS (SELECT 1 FROM gpu_sample) OR EXISTS (SELECT 1 FROM device))))  -- on a CPU there are no graphs
 ),
 compared AS (
     SELECT max(fast_hz / slow_hz) AS ratio FROM bench_comparison
@@ -107,6 +108,7 @@ compared AS (
 )
 SELECT coalesce(spelled, mode_spelled) AS spelled, engine, said_by, eager_events, capture_count, line_count, eager_count, running_median, ratio
 FROM said, mode, seen, captured, decode, compared
+WHERE NOT EXISTS (SELECT 1 FROM engine_choice WHERE setting = 'device' AND told = 'cpu')
 """
 
 

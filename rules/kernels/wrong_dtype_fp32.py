@@ -170,6 +170,7 @@ model AS (SELECT max(parameter_count) AS parameter_count, any_value(quantisation
 SELECT engine, fp32 IS NOT NULL AS is_fp32, half IS NOT NULL AS is_half, coalesce(weight_bytes, allocated_bytes) AS weight_bytes,
     parameter_count, quantisation, stored
 FROM told, logged, loaded, model
+WHERE NOT EXISTS (SELECT 1 FROM engine_choice WHERE setting = 'device' AND told = 'cpu')
 """
 
 

@@ -20,7 +20,7 @@ from doctor.rule import About, Evidence, Finding, Fix, Rule, Severity, Sign, Sta
 ABOUT = About(
     id="batch-too-small-static",
     title="The batch is too small for the device",
-    stage=Stage.OPPORTUNITY,
+    stage=Stage.SPECIFIC,
     reads=("device_op", "kernel", "usual_step"),
     needs=("nsys-report", "nsys-sqlite", "kineto"),
 )

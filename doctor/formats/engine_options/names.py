@@ -9,6 +9,7 @@ from typing import NamedTuple
 MOST_VALUE_CHARACTERS = 1200
 
 _VLLM = {
+    "device": "device",
     "max_model_len": "model_len",
     "max_seq_len": "model_len",
     "max_num_seqs": "running_limit",
@@ -60,6 +61,7 @@ _VLLM = {
     "max_logprobs": "logprobs_limit",
 }
 _SGLANG = {
+    "device": "device",
     "context_length": "model_len",
     "max_running_requests": "running_limit",
     "max_prefill_tokens": "batched_tokens",
@@ -200,6 +202,7 @@ _TRANSFORMERS = {
     "batch_size": "running_limit",
 }
 _ENGINE = {
+    "device": "device",
     "dtype": "dtype",
     "quantization": "quantisation",
     "weight_offload": "offload_share",

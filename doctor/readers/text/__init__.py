@@ -13,6 +13,7 @@ _SCANNERS: tuple[tuple[str, str], ...] = (
     ("command_line", "CommandLineScanner"),
     ("metrics", "MetricsScanner"),
     ("serving_result", "ServingResultScanner"),
+    ("markdown_table", "MarkdownTableScanner"),
     ("oom", "OomScanner"),
     ("allocator_summary", "AllocatorSummaryScanner"),
     ("nvidia_smi_table", "NvidiaSmiTableScanner"),

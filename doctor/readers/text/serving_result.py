@@ -1,4 +1,4 @@
-"""What `vllm bench serve` and SGLang's `bench_serving` print when they are done: one table row a run."""
+"""What `vllm bench serve`, `vllm bench throughput` and SGLang's `bench_serving` print at their end: a row a run."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from doctor.case.batch import SourceFacts, TableBatch
-from doctor.readers.text.engine_lines import number, whole
+from doctor.readers.text.engine_lines import number as figure_of
+from doctor.readers.text.engine_lines import whole
 from doctor.readers.text.scanner import batch_of
 
 _HEAD = "Serving Benchmark Result"
 _LINE = re.compile(r"\s{0,8}([A-Z][\w ()/%.\-]{2,60}?):\s{1,40}([\d.,]{1,40}|inf|nan)\s{0,8}\Z")
+_OFFLINE = re.compile(
+    r"Throughput: ([\d.]{1,20}) requests/s, ([\d.]{1,20}) (?:total )?tokens/s(?:, ([\d.]{1,20}) output tokens/s)?"
+)
 _MS = 10**6
 _FIELDS: dict[str, tuple[str, float]] = {
     "Successful requests": ("completed_count", 1),
@@ -42,7 +46,7 @@ class ServingResultScanner:
     """Blocks between a line of `=` with the title and the closing line of `=`."""
 
     kind = "bench-table"
-    clues = (_HEAD,)
+    clues = (_HEAD, "Throughput: ")
 
     def __init__(self) -> None:
         self._rows: list[dict[str, Any]] = []
@@ -57,7 +61,11 @@ class ServingResultScanner:
 
     def line(self, number: int, text: str) -> None:
         """Look at one line."""
-        if _HEAD in text:
+        if self._row is None and (found := _OFFLINE.search(text)) is not None:
+            values = zip(("request_hz", "total_token_hz", "output_token_hz"), found.groups(), strict=True)
+            self._row = {name: value for name, told in values if (value := figure_of(told)) is not None}
+            self._close()
+        elif _HEAD in text:
             self._close()
             self._row, self._lines_left = {}, 80
         elif self._row is not None:
@@ -81,7 +89,7 @@ class ServingResultScanner:
         found = _LINE.match(text)
         if found is None or self._row is None:
             return
-        value, known = number(found[2]), _FIELDS.get(found[1].strip())
+        value, known = figure_of(found[2]), _FIELDS.get(found[1].strip())
         if known is not None and value is not None and value != float("inf"):
             column, scale = known
             self._row[column] = whole(value * scale) if column.endswith("_ns") else value

@@ -229,3 +229,12 @@ def test_a_model_configuration_gives_kv_bytes_parameters_and_weights(tmp_path: P
     assert kv_bytes == 2 * 32 * 8 * 128 * 2
     assert abs(parameters / 8.03e9 - 1) < 0.01
     assert weights == 2 * parameters
+
+
+def test_a_table_in_markdown_is_read_with_the_units_beside_its_numbers(rows: Any) -> None:
+    table = (
+        "our results:\n\n| **Policy** | Concurrency | Output tok/s | TPOT p99 |\n|---|:-:|--:|--:|\n"
+        "| `KEEP_ALL` | 256 | 1,161.0 | 122 ms |\n| BRIM | 256 | 95.7 | 1.11 s |\n\nthanks\n"
+    )
+    [found] = rows(table, "SELECT condition, output_token_hz, tpot_p99_ns FROM bench_row ORDER BY row_id")
+    assert found == [('{"policy": "keep_all"}', 1161.0, 122_000_000), ('{"policy": "brim"}', 95.7, 1_110_000_000)]

@@ -1,0 +1,83 @@
+"""One run of a benchmark as a row of the case, whatever wrote its columns down."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from doctor.readers.bench_columns import column_of, word_column
+from doctor.readers.text.engine_lines import whole
+
+FIGURES = frozenset(
+    {"output_token_hz", "total_token_hz", "request_hz", "latency_ns", "ttft_p50_ns", "tpot_p50_ns", "itl_p50_ns"}
+)
+"""Columns of which a run has at least one."""
+
+_MOST_WORD = 60
+_NS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9, "sec": 1e9, "seconds": 1e9}
+_AMOUNT = re.compile(
+    r"\s*(-?[\d,]{1,20}(?:\.\d{1,12})?(?:e[+\-]?\d{1,3})?)\s*(%|ns|us|ms|sec|seconds|s|x|tok/s|tokens/s|req/s|reqs/s)?\s*\Z"
+)
+
+
+def row_of(fields: Iterable[tuple[str, Any]], tool: str) -> dict[str, Any] | None:
+    """A row of `bench_row`; None where there is no figure of speed among the fields."""
+    row: dict[str, Any] = {}
+    words: dict[str, str] = {}
+    places: dict[str, int] = {}
+    for name, value in fields:
+        known, amount = column_of(name), _amount(value)
+        if known is not None and amount is not None:
+            column, scale, place = known
+            if place <= places.get(column, 99):  # a median is better than a mean
+                row[column], places[column] = _scaled(column, scale, *amount), place
+        elif (word := word_column(name)) is not None and value is not None and len(str(value)) <= _MOST_WORD:
+            words[word] = str(value).lower()
+    if not FIGURES & row.keys():
+        return None
+    condition = json.dumps(dict(sorted(words.items()))) if words else None
+    return {"tool": tool, "condition": condition, **_completed(row)}
+
+
+def _completed(row: dict[str, Any]) -> dict[str, Any]:
+    """Tokens a request where only the sums are given."""
+    done = row.get("completed_count")
+    for total, each in (("total_prompt", "prompt_token_count"), ("total_output", "output_token_count")):
+        amount = row.pop(total, None)
+        if amount is not None and done and each not in row:
+            row[each] = amount / done
+    goodput = row.pop("goodput_hz", None)
+    if goodput is not None and row.get("request_hz") and "late_share" not in row:
+        row["late_share"] = max(0.0, 1 - goodput / row["request_hz"])
+    return row
+
+
+def number_of(value: Any) -> float | None:
+    """The number in a value; None where it is none."""
+    amount = _amount(value)
+    return None if amount is None else amount[0]
+
+
+def _scaled(column: str, scale: float, number: float, unit: str) -> float | int | None:
+    """The number in the column's unit; a unit beside the number counts more than the column's name."""
+    if not column.endswith("_ns"):
+        return number * scale
+    return whole(number * _NS.get(unit, scale))
+
+
+def _amount(value: Any) -> tuple[float, str] | None:
+    """A number and its unit: of JSON, or of text such as `1,234.5`, `66.5%`, `2.55 s`."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, int | float):
+        return (float(value), "") if abs(value) < 1e18 else None
+    found = _AMOUNT.match(str(value)[:80].lower())
+    if found is None:
+        return None
+    try:
+        number = float(found[1].replace(",", ""))
+    except ValueError:
+        return None
+    return (number / 100, "") if found[2] == "%" else (number, found[2] or "")
