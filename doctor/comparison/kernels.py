@@ -42,7 +42,7 @@ def kernels_of(case: duckdb.DuckDBPyConnection) -> dict[KernelShape, KernelUse]:
 def kernel_changes(
     before: Mapping[KernelShape, KernelUse],
     after: Mapping[KernelShape, KernelUse],
-    steps: tuple[int | None, int | None],
+    steps: tuple[float | None, float | None],
 ) -> tuple[KernelChange, ...]:
     """The largest changes, a step where both runs tell their steps."""
     none = KernelUse(0, 0)
@@ -54,7 +54,7 @@ def kernel_changes(
 
 
 def _change(
-    shape: KernelShape, before: KernelUse, after: KernelUse, steps: tuple[int | None, int | None]
+    shape: KernelShape, before: KernelUse, after: KernelUse, steps: tuple[float | None, float | None]
 ) -> KernelChange:
     is_known = bool(steps[0] and steps[1])
     return KernelChange(

@@ -31,7 +31,7 @@ class Side:
         figures: numbers by name; None where unknown.
         findings: summary by rule.
         kernels: every kernel of the window by name and shape.
-        num_steps: steps of the window, None where unknown.
+        num_steps: steps of the window, a mean over processes, which step side by side; None where unknown.
         step_seconds: lengths of the steps by kind (`decode`, `prefill`, `usual`, ...), in order; of a benchmark, of its
             repeats.
     """
@@ -40,25 +40,32 @@ class Side:
     figures: Mapping[str, float | None]
     findings: Mapping[str, str]
     kernels: Mapping[KernelShape, KernelUse]
-    num_steps: int | None
+    num_steps: float | None
     step_seconds: Mapping[str, tuple[float, ...]]
 
 
 def side_of_case(case: duckdb.DuckDBPyConnection, diagnosis: Diagnosis) -> Side:
     """The vitals, findings, kernels and steps of a case and its diagnosis."""
     window = diagnosis.window
+    num_steps = None if window is None or not window.steps else window.steps / max(_num_processes(case), 1)
     figures: dict[str, float | None] = {}
     if window is not None:
         figures["window_seconds"] = window.seconds
-        figures["step_seconds"] = window.seconds / window.steps if window.steps else None
+        figures["step_seconds"] = window.seconds / num_steps if num_steps else None
     return Side(
         "diagnosis",
         figures | diagnosis.vitals,
         {finding.rule: finding.summary for finding in diagnosis.findings},
         {} if window is None else kernels_of(case),
-        None if window is None else window.steps,
+        num_steps,
         {} if window is None else _step_seconds(case),
     )
+
+
+def _num_processes(case: duckdb.DuckDBPyConnection) -> int:
+    """Processes that have steps: ranks of one job step side by side."""
+    [(count,)] = case.execute("SELECT count(*) FROM (SELECT DISTINCT source_id, pid FROM step)").fetchall()
+    return int(count)
 
 
 def _step_seconds(case: duckdb.DuckDBPyConnection) -> dict[str, tuple[float, ...]]:

@@ -19,8 +19,14 @@ Lengths = npt.NDArray[np.float64]
 
 
 def speeds(before: Mapping[str, Sequence[float]], after: Mapping[str, Sequence[float]]) -> tuple[Speed, ...]:
-    """Every kind of step that both runs have, the one with most time before first; lengths in seconds."""
+    """Every kind of step that both runs have, the one with most time before first; lengths in seconds.
+
+    Recorders name kinds differently: runs that have none in common are compared by all their steps together.
+    """
     shared = [kind for kind in before if kind in after and sum(before[kind]) > 0 and sum(after[kind]) > 0]
+    if not shared:
+        together = tuple([length for lengths in side.values() for length in lengths] for side in (before, after))
+        return (_speed("all", *map(np.asarray, together)),) if all(sum(lengths) > 0 for lengths in together) else ()
     shared.sort(key=lambda kind: -sum(before[kind]))
     return tuple(_speed(kind, np.asarray(before[kind]), np.asarray(after[kind])) for kind in shared)
 

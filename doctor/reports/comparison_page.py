@@ -19,6 +19,7 @@ _TIME_WIDTH = 7
 _UNKNOWN = "-"
 _IS_TIME = re.compile(r"^seconds$|_seconds$|(?<!_per)_s(\.|$)")
 _UNIT = re.compile(r"_seconds$|_us$|_bytes$|(?<!_per)_s(?=\.|$)")
+_SUBJECTS = {"benchmark": "The benchmark", "all": "A step", "usual": "A usual step"}
 _SHARES = {"gpu_busy", "exposed_communication", "exposed_copy"}
 
 
@@ -38,22 +39,23 @@ def comparison_page(comparison: Comparison, presentation: Presentation) -> str:
 
 
 def _verdict(comparison: Comparison) -> Text | None:
-    """The change of the time of a step, else of the window, in one sentence; None where both are unknown."""
+    """The change of the kind of step with most time, else of the window, in one sentence; None where unknown."""
+    for speed in comparison.speeds[:1]:
+        subject = _SUBJECTS.get(speed.subject, f"A {wording.clean(speed.subject)} step")
+        return _sentence(subject, speed.before_seconds, speed.after_seconds)
     figures = {change.name: change for change in comparison.figures}
-    for name, subject in (
-        ("step_seconds", "A step"),
-        ("window_seconds", "The recording"),
-        ("seconds", "The benchmark"),
-    ):
+    for name, subject in (("step_seconds", "A step"), ("window_seconds", "The recording")):
         change = figures.get(name)
         if change is not None and change.before and change.after:
-            before, after = _worded(name, change.before), _worded(name, change.after)
-            factor = change.before / change.after
-            pace = f"{format_speedup(max(factor, 1 / factor))} {'faster' if factor >= 1 else 'slower'}"
-            return Text.assemble(
-                f"{subject} took {before} and now takes {after}: ", (pace, "bold green" if factor >= 1 else "bold red")
-            )
+            return _sentence(subject, change.before, change.after)
     return None
+
+
+def _sentence(subject: str, before_seconds: float, after_seconds: float) -> Text:
+    factor = before_seconds / after_seconds
+    pace = f"{format_speedup(max(factor, 1 / factor))} {'faster' if factor >= 1 else 'slower'}"
+    times = f"{subject} took {format_ns(before_seconds * 1e9)} and now takes {format_ns(after_seconds * 1e9)}: "
+    return Text.assemble(times, (pace, "bold green" if factor >= 1 else "bold red"))
 
 
 def _figures(figures: tuple[FigureChange, ...]) -> Table:

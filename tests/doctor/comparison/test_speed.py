@@ -50,6 +50,13 @@ def test_kinds_of_step_are_compared_with_their_like() -> None:
     assert [(speed.subject, speed.speedup) for speed in speeds(before, after)] == [("decode", 2.0), ("prefill", 1.25)]
 
 
+def test_runs_that_name_their_steps_differently_are_compared_by_all_of_them() -> None:
+    (speed,) = speeds({"usual": [2.0, 2.0, 2.0]}, {"prefill": [1.5], "decode": [0.5, 0.5, 0.5]})
+    assert (speed.subject, speed.before_count, speed.after_count) == ("all", 3, 4)
+    assert speed.speedup == pytest.approx(2.0 / 0.75)
+    assert speeds({"usual": [2.0]}, {}) == ()
+
+
 def regressions(before: dict[str, list[float]], after: dict[str, list[float]], share: float) -> list[str]:
     comparison = Comparison((), (), (), (), (), speeds(before, after))
     return [speed.subject for speed in comparison.regressions(share)]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from doctor.comparison.outcome import Comparison, FigureChange, KernelChange, Speed
 from doctor.reports.comparison_page import comparison_page
 from doctor.reports.presentation import Presentation
@@ -29,7 +31,9 @@ def lines() -> list[str]:
 
 
 def test_the_first_line_says_how_much_faster_a_step_is() -> None:
-    assert lines()[0] == "A step took 39.1 ms and now takes 2.83 ms: 14x faster"
+    assert lines()[0] == "A decode step took 34.5 ms and now takes 2.50 ms: 14x faster"
+    unstepped = replace(CURED, speeds=())
+    assert comparison_page(unstepped, Presentation(80)).startswith("A step took 39.1 ms and now takes 2.83 ms: 14x fas")
 
 
 def test_figures_stand_side_by_side_with_their_units() -> None:
