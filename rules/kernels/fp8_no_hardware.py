@@ -156,6 +156,9 @@ LOG_SQL = """
 SELECT (SELECT count(*) FROM engine_event WHERE event = 'fp8_weight_only') AS line_count,
     (SELECT count(*) FROM engine_event WHERE event = 'fp8_weight_only_chosen') AS chosen_count,
     (SELECT max(told) FROM engine_choice WHERE setting = 'fp8_marlin_forced' AND told NOT IN ('0', 'false')) AS forced,
+    (SELECT max(told) FROM engine_choice WHERE setting = 'quantisation' AND told LIKE 'fp8%') AS asked,
+    (SELECT max(quantisation) FROM model_shape WHERE quantisation LIKE '%fp8%') AS stored,
+    (SELECT min(compute_major + compute_minor / 10.0) FROM gpu_model)::DOUBLE AS capability, (SELECT any_value(product_name) FROM gpu_model) AS product,
     (SELECT max(running_median_count) FROM engine_queue) AS running_median,
     (SELECT sum(prompt_token_hz) / nullif(sum(output_token_hz), 0) FROM engine_load WHERE is_steady) AS prompt_ratio
 """
@@ -167,21 +170,30 @@ class SaidWeightOnly(NamedTuple):
     line_count: int
     chosen_count: int
     forced: str | None
+    asked: str | None
+    stored: str | None
+    capability: float | None
+    product: str | None
     running_median: float | None
     prompt_ratio: float | None
 
 
 def judge_log(row: SaidWeightOnly) -> Verdict:
     """The engine says that it widens FP8."""
-    if not row.line_count:
-        return (
-            Cleared("the engine widens FP8 by choice on a device that has FP8 units: faster at small batches")
-            if row.chosen_count
-            else None
-        )
+    if not row.line_count and row.chosen_count:
+        return Cleared("the engine widens FP8 by choice on a device that has FP8 units: faster at small batches")
+    lacks_units = row.capability is not None and row.capability < THRESHOLDS["min_capability"].value - 0.01
+    by_sheet = lacks_units and (row.asked or row.stored) is not None
+    if not row.line_count and not by_sheet:
+        return None
     is_prompt = (row.prompt_ratio or 0) >= 10 or (row.running_median or 0) > 64
+    says = (
+        "the engine says that it has no FP8 arithmetic here"
+        if row.line_count
+        else f"{row.product} has compute capability {row.capability:.1f} and no FP8 arithmetic"
+    )
     return Finding(
-        summary="the engine says that it has no FP8 arithmetic here: FP8 weights are widened before each product (Marlin)"
+        summary=f"{says}: FP8 weights are widened before each product"
         + (f", forced by {row.forced}" if row.forced else ""),
         evidence=(
             Evidence("lines about weight-only FP8", float(row.line_count), "lines"),
@@ -193,7 +205,7 @@ def judge_log(row: SaidWeightOnly) -> Verdict:
             ),
         ),
         severity=Severity.MEDIUM if is_prompt else Severity.LOW,
-        confidence=0.85,
+        confidence=0.85 if row.line_count else 0.7,
     )
 
 

@@ -157,11 +157,12 @@ LOG_SQL = """
 SELECT (SELECT max(detail) FROM engine_event WHERE event = 'quantisation_forced') AS forced,
     (SELECT max(detail) FROM engine_event WHERE event = 'quantisation_slow') AS slow,
     (SELECT max(detail) FROM engine_event WHERE event = 'quantisation_fast') AS fast,
-    (SELECT max(told) FROM engine_choice WHERE setting = 'quantisation' AND regexp_matches(told, '^(awq|gptq|bitsandbytes.*|bnb.*)$')) AS told,
+    (SELECT max(told) FROM engine_choice WHERE setting = 'quantisation'  -- other engines take Marlin by themselves
+        AND (regexp_matches(told, '^(bitsandbytes|bnb)') OR (told IN ('awq', 'gptq') AND engine IN ('vllm', 'sglang')))) AS told,
     (SELECT bool_or(told = 'true') FROM engine_choice WHERE setting IN ('bnb_8bit', 'bnb_4bit')) OR (SELECT count(*) > 0 FROM engine_event WHERE event = 'bnb_8bit')
         OR coalesce((SELECT bool_or(quantisation = 'bitsandbytes') FROM model_shape), false) AS is_bitsandbytes,
     (SELECT count(*) FROM engine_event WHERE event = 'conversion_impossible') AS impossible_count,
-    (SELECT max(name) FROM gpu_sample WHERE regexp_matches(name, 'T4|V100|P100|P40|GTX 1|RTX 20|TITAN V')) AS old_device,
+    (SELECT max(product_name) FROM gpu_model WHERE compute_major < $min_compute_major) AS old_device,
     (SELECT max(fast_hz / slow_hz) FROM bench_comparison WHERE regexp_matches(word, 'quant|kernel|config|variant|label|mode|backend|precision|dtype') AND slow_hz IS NOT NULL
         AND regexp_matches(slow_told, '^(--quantization )?(awq|gptq)$|bitsandbytes|bnb|int8') AND NOT regexp_matches(fast_told, '^(awq|gptq)$')) AS ratio
 """
@@ -195,6 +196,8 @@ def judge_log(row: SaidSlow) -> Verdict:
         else "which the engine itself calls not fully optimized"
         if row.slow
         else "whose kernels are made for memory, not for speed"
+        if method.startswith("b")
+        else "which names the older kernels"
     )
     measured = f"; without it the same load is {row.ratio:.1f} times as fast" if row.ratio and row.ratio > 1.1 else ""
     return Finding(

@@ -139,8 +139,8 @@ def judge_log(row: Batch) -> Verdict:
         else "the batch stays small"
     )
     return Finding(
-        summary=f"{running:.0f} requests run while {row.waiting_median or 0:.0f} wait at the median, and {why}; the KV cache is"
-        f" {row.kv_median_share or 0:.0%} full",
+        summary=f"{running:.0f} requests run while {row.waiting_median or 0:.0f} wait at the median, and {why}"
+        + (f"; the KV cache is {row.kv_median_share:.0%} full" if row.kv_median_share is not None else ""),
         evidence=(
             Evidence("requests wait", waiting, "share of lines with running requests"),
             Evidence("requests running", running, "requests at the median"),
