@@ -27,6 +27,7 @@ SAMPLE_RECORDINGS = (
     "eager-attention/attention-sick.nsys-rep",
     "fp32/fp32trap-sick.nsys-rep",
     "growing-kv/kvcat-sick.nsys-rep",
+    "engine-no-cuda-graphs/eager-decode.pt.trace.json.gz",
 )
 SHARED_RECORDINGS = (
     "h200/hostgap-sick.pt.trace.json.gz",
@@ -35,6 +36,14 @@ SHARED_RECORDINGS = (
     "h200x2/scaling-sick.sqlite.gz",
     "h200x2/straggler-sick.sqlite.gz",
 )
+SHIFTED_IDS = {
+    "pid": 1_000_000,
+    "tid": 2_000_000,
+    "correlation_id": 500_000,
+    "stream_id": 40,
+    "context_id": 3,
+    "device_id": 5,
+}
 TIMED_TABLES = ("kernel", "memcpy", "memset", "graph_trace", "api_call", "nvtx_range", "host_op")
 
 # other libraries' names for the same work
@@ -73,6 +82,16 @@ def with_other_names(case: duckdb.DuckDBPyConnection) -> None:
     case.execute("UPDATE kernel SET short_name_id = name_id")
 
 
+def with_other_names_and_ids(case: duckdb.DuckDBPyConnection) -> None:
+    """Other kernel names, and every process, thread, correlation, stream, context and device numbered anew."""
+    columns = case.execute("SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal").fetchall()
+    tables = {name for (name,) in case.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
+    for table, column in columns:
+        if table in tables and column in SHIFTED_IDS:
+            case.execute(f"UPDATE {table} SET {column} = {column} + {SHIFTED_IDS[column]}")
+    with_other_names(case)
+
+
 def _has_large_tile(name: str) -> bool:
     tile = re.search(r"(\d{2,3})x(\d{2,3})", name)
     return tile is not None and int(tile[1]) * int(tile[2]) >= 4096 and "split" not in name
@@ -93,7 +112,7 @@ def at_twice_the_times(case: duckdb.DuckDBPyConnection) -> None:
     _scaled(case, 2.0)
 
 
-CHANGES: tuple[Change, ...] = (without_annotations, with_other_names, at_half_the_times, at_twice_the_times)
+CHANGES: tuple[Change, ...] = (without_annotations, with_other_names_and_ids, at_half_the_times, at_twice_the_times)
 
 
 @dataclass(frozen=True)
