@@ -16,7 +16,7 @@ kernel_log_event = Table(
     metadata,
     of_source(),
     _time(),
-    text_column("event_kind", "xid, sxid, fallen_off_bus, oom_kill, pcie_error"),
+    text_column("event_kind", "xid, sxid, fallen_off_bus, ecc_error, oom_kill, pcie_error"),
     small("xid", "number of the NVIDIA driver's error"),
     text_column("pci_bus_id", "device, domain of eight digits and function .0 added; NULL where not said"),
     whole("pid", "process named in the line"),

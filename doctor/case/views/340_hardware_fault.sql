@@ -3,9 +3,9 @@
 CREATE TABLE hardware_evidence AS
 WITH event AS (
     SELECT coalesce(pci_bus_id, 'unknown') AS pci_bus_id, xid, event_kind, time_ns, message, name,
-        event_kind IN ('fallen_off_bus', 'sxid') OR coalesce(xid IN (48, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120, 140, 154, 171), false) AS is_hardware,
+        event_kind IN ('fallen_off_bus', 'sxid', 'ecc_error') OR coalesce(xid IN (48, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120, 140, 154, 171), false) AS is_hardware,
         coalesce(xid IN (8, 13, 31, 32, 43, 45, 68, 69), false) AS is_software
-    FROM kernel_log_event WHERE event_kind IN ('xid', 'sxid', 'fallen_off_bus')
+    FROM kernel_log_event WHERE event_kind IN ('xid', 'sxid', 'fallen_off_bus', 'ecc_error')
 ),
 logged AS (
     SELECT pci_bus_id, count(*) FILTER (is_hardware) AS hardware_event_count, count(*) FILTER (is_software) AS software_event_count,

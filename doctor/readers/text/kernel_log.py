@@ -14,6 +14,8 @@ _XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]{4,16})\): (\d{1,4})(?:, 
 _SXID = re.compile(r"SXid \((?:PCI:)?([0-9a-fA-F:.]{4,16})\): (\d{1,6})(?:, (.{0,200}))?")
 _LOST = re.compile(r"NVRM: .{0,40}?GPU (?:at )?([0-9a-fA-F:.]{4,16}).{0,40}fallen off the bus")
 _KILLED = re.compile(r"(?:Out of memory|out of memory): Killed process (\d{1,10}) \(([^)]{1,64})\)(.{0,120})")
+_LOST_FOR_SMI = re.compile(r"Unable to determine the device handle for (?:GPU|gpu)\s?([0-9a-fA-F:.]{4,16})?.{0,80}")
+_ECC = re.compile(r"CUDA error: uncorrectable ECC error|cudaErrorECCUncorrectable|CUDA_ERROR_ECC_UNCORRECTABLE")
 _AER = re.compile(r"(?:pcieport|nvidia) ([0-9a-fA-F:.]{4,16}): (?:AER: |PCIe Bus Error: )(.{0,160})")
 _PROCESS = re.compile(r"pid='?(\d{1,10})'?(?:, name=([^,]{1,64}))?")
 _UPTIME = re.compile(r"\[ {0,8}(\d{1,9})\.(\d{6})\]")
@@ -28,7 +30,10 @@ class KernelLogScanner:
     """Lines of the kernel log within a text that tell of devices."""
 
     kind = "kernel-log"
-    clues = ("NVRM: ", "Xid (", "Killed process ", "fallen off the bus", "AER: ", "PCIe Bus Error")
+    clues = (
+        "NVRM: ", "Xid (", "Killed process ", "fallen off the bus", "AER: ", "PCIe Bus Error", "GPU is lost",
+        "Unable to determine the device handle", "uncorrectable ECC error", "ECC_UNCORRECTABLE", "ErrorECCUncorrectable",
+    )  # fmt: skip
     is_open = False
 
     def __init__(self) -> None:
@@ -59,12 +64,19 @@ def _event(line: str) -> dict[str, Any] | None:
     for kind, pattern in (("xid", _XID), ("sxid", _SXID)):
         if (found := pattern.search(line)) is not None:
             return _xid(kind, *found.groups())
-    if (lost := _LOST.search(line)) is not None:
-        return {"event_kind": "fallen_off_bus", "pci_bus_id": q.bus_id(lost.group(1)), "message": "fallen off the bus"}
     if (killed := _KILLED.search(line)) is not None:
         pid, name, rest = killed.groups()
         kept = re.findall(r"(?:total-vm|anon-rss|file-rss|shmem-rss):\d{1,14}kB", rest)
         return {"event_kind": "oom_kill", "pid": int(pid), "name": q.program(name), "message": ", ".join(kept)}
+    return _fault(line)
+
+
+def _fault(line: str) -> dict[str, Any] | None:
+    """A device or link that failed, in words without a number."""
+    if (lost := _LOST.search(line) or _LOST_FOR_SMI.search(line)) is not None:
+        return {"event_kind": "fallen_off_bus", "pci_bus_id": q.bus_id(lost.group(1) or ""), "message": "device lost"}
+    if _ECC.search(line) is not None:
+        return {"event_kind": "ecc_error", "message": "a program was stopped by an uncorrectable memory error"}
     if (error := _AER.search(line)) is not None:
         return {"event_kind": "pcie_error", "pci_bus_id": q.bus_id(error.group(1)), "message": error.group(2).strip()}
     return None

@@ -1,7 +1,7 @@
 """Comma-separated output of `nvidia-smi --query-gpu` and `--query-compute-apps`, with or without header and units.
 
-A header names the fields. Without one, only lines are taken that cannot be anything else: a process with its memory in
-MiB. Numbers without header and unit could be anything and are left alone.
+A header names the fields. Without one, columns are told by their units, as far as those leave no doubt; the note says
+so. Numbers without header and unit could be anything and are left alone.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from doctor.case.batch import SourceFacts, TableBatch
 from doctor.formats.nvidia_smi import quantities as q
+from doctor.formats.nvidia_smi.bare_cells import figures_of_cells
 from doctor.formats.nvidia_smi.fields import COUNTERS, QUERY_APPS, QUERY_GPU, REASONS, Field, reasons_of_mask
 from doctor.readers.text.scanner import batch_of
 
@@ -20,7 +21,8 @@ _REASON = re.compile(r"clocks_(?:event|throttle)_reasons\.(\w{1,40})$")
 _COUNTER = re.compile(r"clocks_event_reasons_counters\.(\w{1,40})$")
 _BARE_PROCESS = re.compile(r"(\d{1,10}), ([^,]{1,300}), (\d{1,9}) MiB$")
 _MOST_LINE = 4000
-_PLAIN_FIELDS = frozenset({"uuid", "gpu_uuid", "serial", "gpu_serial", "count", "fan.speed", "vbios_version"})
+_UUIDS = frozenset({"uuid", "gpu_uuid"})
+_PLAIN_FIELDS = frozenset({"serial", "gpu_serial", "count", "fan.speed", "vbios_version"})
 _FEWEST_FIELDS = 2
 _MOST_DEVICES = 4096
 
@@ -30,6 +32,7 @@ class NvidiaSmiCsvScanner:
 
     kind = "nvidia-smi"
     clues = (
+        " MHz", " W,", " %,",
         "memory.used", "memory.total", "memory.free", "utilization.", "used_memory", "used_gpu_memory", "process_name",
         "clocks.", "clocks_", "power.", "pcie.link", "temperature.gpu", "ecc.", "remapped_rows", "pstate", " MiB",
     )  # fmt: skip
@@ -42,6 +45,7 @@ class NvidiaSmiCsvScanner:
         self._seen: set[Any] = set()
         self._devices: dict[str, int] = {}
         self._found = False
+        self._is_headless = False
 
     @property
     def is_open(self) -> bool:
@@ -63,6 +67,9 @@ class NvidiaSmiCsvScanner:
             self._look = max(self._look, 0)
             pid, name, memory = process.groups()
             self._process({"pid": int(pid), "name": q.program(name), "memory_bytes": int(memory) * 2**20})
+        elif (figures := figures_of_cells(cells)) is not None:
+            self._look, self._is_headless = max(self._look, 0), True
+            self._sample(figures)
 
     def drain(self) -> Iterator[TableBatch]:
         """Rows so far."""
@@ -73,7 +80,8 @@ class NvidiaSmiCsvScanner:
 
     def facts(self) -> SourceFacts | None:
         """What was found."""
-        return SourceFacts(self.kind, "nvidia-smi --query", is_complete=True) if self._found else None
+        notes = ("a table without a header: its columns were told by their units",) if self._is_headless else ()
+        return SourceFacts(self.kind, "nvidia-smi --query", is_complete=True, notes=notes) if self._found else None
 
     def _header(self, cells: list[str]) -> bool:
         names = [match.group(1) if (match := _FIELD.match(cell)) else None for cell in cells]
@@ -85,7 +93,9 @@ class NvidiaSmiCsvScanner:
         if known < max(_FEWEST_FIELDS, len(cells) / 2):
             return False
         self._columns, self._is_of_processes = fields, of_processes
-        self._look, self._seen = self._look + 1, set()
+        if not of_processes:
+            self._look, self._seen = self._look + 1, set()
+        self._look = max(self._look, 0)
         return True
 
     def _row(self, cells: list[str]) -> None:
@@ -94,6 +104,8 @@ class NvidiaSmiCsvScanner:
             if field == "mask":
                 mask = int(cell, 16) if re.match(r"0x[0-9a-fA-F]{1,16}$", cell) else None
                 row |= reasons_of_mask(mask) if mask is not None else {}
+            elif field == "uuid":
+                row["uuid"] = cell
             elif isinstance(field, tuple) and (value := field[1](cell)) is not None:
                 row[field[0]] = value
         if self._is_of_processes:
@@ -102,27 +114,33 @@ class NvidiaSmiCsvScanner:
             self._sample(row)
 
     def _sample(self, row: dict[str, Any]) -> None:
-        key = row.get("device_id", row.get("pci_bus_id"))
+        uuid = row.pop("uuid", None)
+        key = row.get("device_id", row.get("pci_bus_id", uuid))
         if key in self._seen:
             self._look, self._seen = self._look + 1, set()
         device_id = row.get("device_id", len(self._seen))
         self._seen.add(key if key is not None else len(self._seen))
-        if "pci_bus_id" in row and len(self._devices) < _MOST_DEVICES:
-            self._devices[row["pci_bus_id"]] = device_id
+        for name in (row.get("pci_bus_id"), uuid):
+            if name is not None and len(self._devices) < _MOST_DEVICES:
+                self._devices[name] = device_id
         self._rows["gpu_sample"].append({"look_id": self._look, **row, "device_id": device_id})
         self._found = True
 
     def _process(self, row: dict[str, Any]) -> None:
         if row.get("pid") is None:
             return
-        bus = row.pop("pci_bus_id", None)
-        device_id = self._devices.get(bus) if bus is not None else None
+        names = (row.pop("pci_bus_id", None), row.pop("uuid", None))
+        device_id = next((self._devices[name] for name in names if name in self._devices), None)
+        if names == (None, None) and len(self._seen) == 1:  # there is no other device
+            device_id = next(iter(self._seen)) if isinstance(next(iter(self._seen)), int) else 0
         self._rows["gpu_process"].append({"look_id": self._look, "process_type": "c", "device_id": device_id, **row})
         self._found = True
 
 
 def _field(name: str, of_processes: bool) -> Field | str | None:
     """What reads the cells of a column; `mask` for the bit mask of reasons, None for what is not kept."""
+    if name in _UUIDS:
+        return "uuid"
     if of_processes:
         return QUERY_APPS.get(name)
     if (reason := _REASON.match(name)) is not None:

@@ -91,3 +91,15 @@ def test_reads_affinity_and_memory_by_node(tmp_path: Path) -> None:
     reading = said(tmp_path, text)
     assert reading.column("host_process", "cpu_allowed_count") == [16, None]
     assert reading.column("host_process", "resident_remote_bytes") == [None, 220 * 2**20]
+
+
+def test_reads_what_nvidia_smi_and_programs_say_of_lost_devices(tmp_path: Path) -> None:
+    text = (
+        "Unable to determine the device handle for GPU 0000:41:00.0: GPU is lost.  Reboot the system to recover this GPU\n"
+        "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+    )
+    reading = said(tmp_path, text)
+    assert rows(reading, "kernel_log_event", "event_kind", "pci_bus_id") == [
+        ("fallen_off_bus", "00000000:41:00.0"),
+        ("ecc_error", None),
+    ]

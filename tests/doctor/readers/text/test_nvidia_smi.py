@@ -358,3 +358,31 @@ def test_reads_samples_of_dmon(tmp_path: Path) -> None:
         (1, 0, 0.47, 1965_000_000),
         (1, 1, 0.0, 345_000_000),
     ]
+
+
+def test_tells_columns_without_a_header_by_their_units(tmp_path: Path) -> None:
+    lines = "2026/11/29 14:43:43.000, 0, NVIDIA H200, P0, 41 %, 123407 MiB, 143771 MiB, 128.76 W, 700.00 W, 1980 MHz, 0x0000000000000024\n"
+    reading = said(tmp_path, lines.replace("2026/11/29 14:43:43.000, ", "") * 2)
+    assert rows(
+        reading,
+        "gpu_sample",
+        "look_id",
+        "device_id",
+        "memory_used_bytes",
+        "memory_total_bytes",
+        "busy_share",
+        "sm_clock_hz",
+    ) == [(look, 0, 123407 * MIB, 143771 * MIB, 0.41, 1980_000_000) for look in (0, 1)]
+    assert reading.column("gpu_sample", "is_throttled_power_cap") == [True, True]
+    assert any("told by their units" in note for note in reading.facts.notes)
+
+
+def test_gives_processes_to_devices_by_their_uuid_and_keeps_none(tmp_path: Path) -> None:
+    first, second = "GPU-529b3263-c96d-b557-bc75-697f04917eda", "GPU-629b3263-c96d-b557-bc75-697f04917edb"
+    text = (
+        f"index, uuid, memory.used [MiB]\n0, {first}, 100 MiB\n1, {second}, 900 MiB\n"
+        f"gpu_uuid, pid, used_gpu_memory [MiB]\n{second}, 7, 850 MiB\n"
+    )
+    reading = said(tmp_path, text)
+    assert rows(reading, "gpu_process", "device_id", "pid", "look_id") == [(1, 7, 0)]
+    assert second not in str(reading.parts)
