@@ -32,7 +32,8 @@ class KernelLogScanner:
     kind = "kernel-log"
     clues = (
         "NVRM: ", "Xid (", "Killed process ", "fallen off the bus", "AER: ", "PCIe Bus Error", "GPU is lost",
-        "Unable to determine the device handle", "uncorrectable ECC error", "ECC_UNCORRECTABLE", "ErrorECCUncorrectable",
+        "Unable to determine the device handle", "uncorrectable ECC error", "ECC_UNCORRECTABLE",
+        "ErrorECCUncorrectable",
     )  # fmt: skip
     is_open = False
 
