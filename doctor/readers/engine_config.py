@@ -104,7 +104,8 @@ def _read(text: bytes) -> _Found | None:
         commands = list(_commands(value, None, 12))
     except (TooMuchError, RecursionError):
         return None
-    settings = [*commands, *(() if shape and not commands else _flat_settings(names))]
+    is_of_model_only = shape is not None and not (isinstance(value, dict) and "build_config" in value)
+    settings = [*commands, *(() if is_of_model_only else _flat_settings(names))]
     if shape is not None and isinstance(value, dict):
         settings += [("transformers", kept) for kept in settings_of("transformers", _own(value))]
     return _Found(settings, shape) if settings or shape else None

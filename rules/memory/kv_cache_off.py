@@ -165,6 +165,7 @@ def judge(row: StepTrend) -> Verdict:
 
 SETTING_SQL = """
 SELECT (SELECT max(spelled) FROM engine_choice WHERE setting = 'cache' AND told = 'false') AS spelled,
+    (SELECT bool_and(said_by = 'file') FROM engine_choice WHERE setting = 'cache' AND told = 'false') AS is_in_file_only,
     (SELECT max(engine) FROM (SELECT engine FROM engine_choice UNION SELECT engine FROM engine_load) WHERE engine <> 'transformers') AS other_engine
 """
 
@@ -173,6 +174,7 @@ class SwitchedOff(NamedTuple):
     """The setting, and whether an engine that ignores it runs the model."""
 
     spelled: str | None
+    is_in_file_only: bool | None
     other_engine: str | None
 
 
@@ -187,8 +189,9 @@ def judge_setting(row: SwitchedOff) -> Verdict:
     return Finding(
         summary=f"{row.spelled} is false: every token computes the whole sequence again",
         evidence=(Evidence(row.spelled, "false", ""),),
-        severity=Severity.HIGH,
-        confidence=0.75,
+        # generation_config.json may say otherwise
+        severity=Severity.MEDIUM if row.is_in_file_only else Severity.HIGH,
+        confidence=0.5 if row.is_in_file_only else 0.85,
     )
 
 

@@ -11,6 +11,7 @@ _SCANNERS: tuple[tuple[str, str], ...] = (
     ("expert_log", "ExpertLogScanner"),
     ("engine_log", "EngineLogScanner"),
     ("command_line", "CommandLineScanner"),
+    ("python_call", "PythonCallScanner"),
     ("metrics", "MetricsScanner"),
     ("serving_result", "ServingResultScanner"),
     ("markdown_table", "MarkdownTableScanner"),

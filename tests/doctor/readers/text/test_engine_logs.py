@@ -238,3 +238,13 @@ def test_a_table_in_markdown_is_read_with_the_units_beside_its_numbers(rows: Any
     )
     [found] = rows(table, "SELECT condition, output_token_hz, tpot_p99_ns FROM bench_row ORDER BY row_id")
     assert found == [('{"policy": "keep_all"}', 1161.0, 122_000_000), ('{"policy": "brim"}', 95.7, 1_110_000_000)]
+
+
+def test_python_that_makes_an_engine_gives_its_settings_and_advice_gives_none(rows: Any) -> None:
+    code = (
+        'from vllm import LLM\nllm = LLM(model="/srv/private", quantization="awq",\n    enforce_eager=True,\n'
+        "    speculative_config={'method': 'ngram', 'num_speculative_tokens': 4})\n"
+        "Use `eager` with `AutoModelForCausalLM.from_pretrained('<path>', attn_implementation='eager')`.\n"
+    )
+    [settings] = rows(code, SETTINGS)
+    assert dict(settings) == {"quantisation": "awq", "eager": "true", "spec_method": "ngram", "spec_tokens": "4"}
