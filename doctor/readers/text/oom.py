@@ -73,6 +73,11 @@ class _Open:
     def text(self) -> str:
         return " ".join(line.strip() for line in self.lines)[:MOST_MESSAGE_CHARS]
 
+    @property
+    def cut_text(self) -> str:
+        """As a terminal cuts it, in the middle of words."""
+        return "".join(self.lines)[:MOST_MESSAGE_CHARS]
+
     def takes(self, text: str) -> bool:
         if len(self.lines) >= MOST_MESSAGE_LINES or not text.strip() or FRAME_CLUE in text or TRACEBACK_CLUE in text:
             return False
@@ -201,7 +206,7 @@ class OomScanner:
             self._has_any = True
         elif (warm_up := _WARM_UP.search(text)) is not None:
             self._add_warm_up(said, warm_up[1])
-        elif (parsed := oom_message.parse(text)) is not None:
+        elif (parsed := _fuller(oom_message.parse(text), message)) is not None:
             self._add_event(said, text, parsed)
 
     def _add_event(self, said: dict[str, Any], text: str, parsed: oom_message.OomMessage) -> None:
@@ -234,6 +239,14 @@ class OomScanner:
         self._found.events[-1]["phase"] = "sampler"
         if what == "sampler":
             self._found.events[-1]["hot_spot"] = "logits"
+
+
+def _fuller(parsed: oom_message.OomMessage | None, message: _Open) -> oom_message.OomMessage | None:
+    """The reading that has more figures: lines put together at spaces, or within words."""
+    if parsed is None or len(message.lines) == 1:
+        return parsed
+    other = oom_message.parse(message.cut_text)
+    return other if other is not None and len(other.figures) > len(parsed.figures) else parsed
 
 
 def _is_message(text: str) -> bool:

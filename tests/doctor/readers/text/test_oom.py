@@ -114,6 +114,13 @@ def test_a_message_broken_over_lines_reads_the_same(told: Any) -> None:
     assert event == whole
 
 
+def test_a_message_that_a_terminal_has_cut_within_words_reads_the_same(told: Any) -> None:
+    message = FULL.removesuffix("\n")
+    broken = "\n".join(message[at : at + 97] for at in range(0, len(message), 97))
+    (event,) = told(broken)
+    assert event == told(FULL)[0]
+
+
 def test_every_listed_process_is_kept(told: Any) -> None:
     text = oom_texts.of_today(
         tried="1.71 GiB",
