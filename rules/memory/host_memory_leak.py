@@ -42,7 +42,7 @@ ORDER BY (any_value(fit_share) > $least_fit) DESC, any_value(growth_bytes) / any
 class Growth(NamedTuple):
     """The process whose memory rises most steadily."""
 
-    pid: int
+    pid: int | None
     name: str | None
     fit_share: float | None
     growth_bytes: int | None
@@ -65,7 +65,7 @@ def judge(row: Growth) -> Verdict:
         return None
     left_ns = max(row.limit_bytes - row.most_bytes, 0) / an_hour * HOUR_NS
     return Finding(
-        summary=f"process {row.pid}{f' ({row.name})' if row.name else ''} grows by {format_bytes(an_hour)} an hour: the limit of"
+        summary=f"{_process(row)} grows by {format_bytes(an_hour)} an hour: the limit of"
         f" {format_bytes(row.limit_bytes)} is reached in {format_ns(left_ns)}",
         evidence=(
             Evidence("growth an hour", an_hour, "bytes", Where(pid=row.pid)),
@@ -76,6 +76,12 @@ def judge(row: Growth) -> Verdict:
         bytes=row.growth_bytes,
         confidence=0.75,
     )
+
+
+def _process(row: Growth) -> str:
+    """As far as the samples name it."""
+    name = f" ({row.name})" if row.name else ""
+    return f"the process{name}" if row.pid is None else f"process {row.pid}{name}"
 
 
 FIXES = (

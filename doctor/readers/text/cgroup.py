@@ -25,6 +25,10 @@ _PRESSURE = re.compile(
 _RESOURCE = re.compile(r"(?:pressure[/_.\s-]{1,2}(cpu|memory|io)\b|\b(cpu|memory|io)[._]pressure)")
 _CPUS = re.compile(r"^(?:CPU\(s\):\s{1,40}|nproc[\s:=]{1,4})(\d{1,5})\s*$")
 _NODES = re.compile(r"^NUMA node\(s\):\s{1,40}(\d{1,3})\s*$")
+_TOTAL = re.compile(r"^\s{0,8}MemTotal:\s{1,40}(\d{1,15}) kB")
+_LIMIT = re.compile(r"(?:^|[\s:])(max|\d{6,19})\s*$")
+_NO_LIMIT = 2**60
+"""Control groups of the first version write a number near 2**63 where there is no limit."""
 _WSL = re.compile(r"microsoft-standard-WSL|Linux version [\w.-]{1,60}[mM]icrosoft")
 _MOST_LINE = 2000
 _MOST_ROWS = 100_000
@@ -36,7 +40,8 @@ class CgroupScanner:
     kind = "cgroup"
     clues = (
         "nr_periods", "nr_throttled", "throttled_", "usage_usec", "cpu.max", "cpu.cfs_", "avg10=", "pressure",
-        "CPU(s):", "nproc", "NUMA node(s):", "microsoft-standard-WSL", *ProcessLines.clues,
+        "CPU(s):", "nproc", "MemTotal:", "memory.max", "memory.limit_in_bytes", "NUMA node(s):",
+        "microsoft-standard-WSL", *ProcessLines.clues,
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -91,9 +96,13 @@ class CgroupScanner:
             self._host["cpu_count"] = int(count.group(1))
         elif (nodes := _NODES.match(line)) is not None:
             self._host["numa_node_count"] = int(nodes.group(1))
+        elif (total := _TOTAL.match(line)) is not None:
+            self._host["memory_total_bytes"] = int(total.group(1)) * 1024
         elif _WSL.search(line) is not None:
             self._host["operating_system"] = "wsl"
-        if (old := _V1.search(line)) is not None:
+        if "memory.max" in line or "memory.limit_in_bytes" in line or self._awaits == "memory":
+            self._take_limit(line)
+        elif (old := _V1.search(line)) is not None:
             self._take_v1(old.group(1), old.group(2))
         elif "cpu.max" in line or self._awaits == "cpu.max":
             self._take_max(line)
@@ -106,6 +115,12 @@ class CgroupScanner:
         if found is not None:
             quota, period = found.groups()
             self._quota = {"quota_ns": None if quota == "max" else int(quota) * 1000, "period_ns": int(period) * 1000}
+
+    def _take_limit(self, line: str) -> None:
+        found = _LIMIT.search(line)
+        self._awaits = "memory" if found is None and "memory." in line else None
+        if found is not None and found.group(1) != "max" and int(found.group(1)) < _NO_LIMIT:
+            self._host["memory_limit_bytes"] = int(found.group(1))
 
     def _take_v1(self, which: str, value: str | None) -> None:
         self._awaits = which if value is None else None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from doctor.formats.nvidia_smi import quantities as q
+from doctor.readers.text.memory_table import MemoryTable, time_of
 
 
 def _share_of_one_cpu(text: str) -> float | None:
@@ -35,6 +36,7 @@ _PS_COLUMNS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "THCNT": ("thread_count", q.small),
 }
 _COMMANDS = frozenset({"COMMAND", "CMD", "COMM"})
+_CLOCK = re.compile(r"(\d\d):(\d\d):(\d\d)$")
 _TASKSET = re.compile(r"pid (\d{1,10})'s current affinity list: ([\d,-]{1,200})\s*$")
 _NUMASTAT = re.compile(r"Per-node process memory usage \(in MBs\) for PID (\d{1,10})")
 _MOST_ROWS = 100_000
@@ -47,7 +49,7 @@ class ProcessLines:
 
     clues = (
         "Name:\t", "Name: ", "State:", "VmRSS:", "Threads:", "Cpus_allowed_list:", " PID ", "PID ", "affinity list:",
-        "Per-node process memory usage",
+        "Per-node process memory usage", *MemoryTable.clues,
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -57,11 +59,13 @@ class ProcessLines:
         self._columns: list[str] = []
         self._numastat: int | None = None
         self._numastat_lines = 0
+        self._table = MemoryTable()
+        self._time_ns: int | None = None
 
     @property
     def is_open(self) -> bool:
         """Within a block."""
-        return bool(self._status or self._columns) or self._numastat is not None
+        return bool(self._status or self._columns) or self._numastat is not None or self._table.is_open
 
     def line(self, text: str) -> bool:
         """Take a line; True where it was one of these."""
@@ -74,6 +78,12 @@ class ProcessLines:
         if (taskset := _TASKSET.search(line)) is not None:
             self._add({"pid": int(taskset.group(1)), **_affinity(taskset.group(2))})
             return True
+        if self._table.is_open or ("," in line and "rss" in line.lower()) or "resident_bytes" in line:
+            taken = self._table.take(line)
+            if isinstance(taken, dict):
+                self._add(taken)
+            if taken is not False:
+                return True
         return self._take_status(line) or self._take_ps(line)
 
     def close(self) -> None:
@@ -86,7 +96,7 @@ class ProcessLines:
     def _add(self, row: dict[str, Any]) -> None:
         if self.count < _MOST_ROWS:
             self.count += 1
-            self.rows.append(row)
+            self.rows.append({"time_ns": self._time_ns, **row} if self._time_ns is not None else row)
 
     def _take_status(self, line: str) -> bool:
         found = _STATUS.match(line)
@@ -111,6 +121,9 @@ class ProcessLines:
             return True
         if not self._columns:
             return False
+        if (moment := time_of(" ".join(words))) is not None and len(words) > 1:
+            self._time_ns = moment  # a date between two tables; the next header follows
+            return True
         command_at = next((at for at, name in enumerate(self._columns) if name in _COMMANDS), None)
         if len(words) < len(self._columns) - (1 if command_at is not None else 0):
             self._columns = []
@@ -124,6 +137,9 @@ class ProcessLines:
 
     def _ps_row(self, words: list[str], command_at: int | None) -> dict[str, Any]:
         row: dict[str, Any] = {}
+        if (clock := _CLOCK.match(words[0])) is not None:  # pidstat
+            hour, minute, second = (int(part) for part in clock.groups())
+            row["time_ns"] = ((hour % 12 + 12 if words[1:2] == ["PM"] else hour) * 3600 + minute * 60 + second) * 10**9
         for column, word in zip(self._columns, words, strict=False):
             if column in _PS_COLUMNS:
                 name, read = _PS_COLUMNS[column]

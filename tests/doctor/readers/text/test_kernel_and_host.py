@@ -103,3 +103,31 @@ def test_reads_what_nvidia_smi_and_programs_say_of_lost_devices(tmp_path: Path) 
         ("fallen_off_bus", "00000000:41:00.0"),
         ("ecc_error", None),
     ]
+
+
+def test_reads_resident_memory_over_time_from_a_table(tmp_path: Path) -> None:
+    reading = said(tmp_path, "timestamp,pid,rss_mb\n2026-11-29 14:43:43,4711,1024\n2026-11-29 14:44:43,4711,1030.5\n")
+    assert rows(reading, "host_process", "pid", "time_ns", "resident_bytes") == [
+        (4711, 1_795_963_423_000_000_000, 2**30),
+        (4711, 1_795_963_483_000_000_000, round(1030.5 * 2**20)),
+    ]
+
+
+def test_reads_pidstat_and_ps_with_dates_between(tmp_path: Path) -> None:
+    pidstat = (
+        "02:43:43 PM   UID       PID  minflt/s  majflt/s     VSZ     RSS   %MEM  Command\n"
+        "02:43:44 PM  1000      4711      1.00      0.00  987654  123456   1.20  python3\n"
+    )
+    reading = said(tmp_path, pidstat + PS.splitlines(keepends=True)[0] + "Sun Nov 29 14:43:43 2026\n" + PS)
+    assert rows(reading, "host_process", "pid", "time_ns", "resident_bytes")[:2] == [
+        (4711, (14 * 3600 + 43 * 60 + 44) * 10**9, 123456 * 1024),
+        (4711, 1_795_963_423_000_000_000, 123456 * 1024),
+    ]
+
+
+def test_reads_limits_of_memory(tmp_path: Path) -> None:
+    reading = said(
+        tmp_path,
+        "$ cat /sys/fs/cgroup/memory.max\n68719476736\n$ grep MemTotal /proc/meminfo\nMemTotal:       263857792 kB\n",
+    )
+    assert rows(reading, "host_sample", "memory_limit_bytes", "memory_total_bytes") == [(64 * 2**30, 263857792 * 1024)]
