@@ -17,6 +17,8 @@ _SCANNERS: tuple[tuple[str, str], ...] = (
     ("markdown_table", "MarkdownTableScanner"),
     ("oom", "OomScanner"),
     ("allocator_summary", "AllocatorSummaryScanner"),
+    ("memory_levels", "MemoryLevelsScanner"),
+    ("nvidia_smi_list", "NvidiaSmiListScanner"),
     ("nvidia_smi_table", "NvidiaSmiTableScanner"),
     ("nvidia_smi_query", "NvidiaSmiQueryScanner"),
     ("nvidia_smi_csv", "NvidiaSmiCsvScanner"),
