@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,18 +25,19 @@ from doctor.tui.case_desk import CaseDesk
 from doctor.tui.loading.events import CaseReady, Diagnosed, LoadEvent, LoadFailed, LoadRequest, Reading, Stage
 from doctor.tui.loading.process import LoadingProcess
 from doctor.tui.messages import CopyText, OpenEvidence, ShowPlace
+from doctor.tui.screens.base import DoctorScreen
 from doctor.tui.screens.diagnosis import DiagnosisScreen
-from doctor.tui.screens.engine import EngineScreen
 from doctor.tui.screens.help import HelpScreen
-from doctor.tui.screens.kernels import KernelsScreen
-from doctor.tui.screens.memory import MemoryScreen
 from doctor.tui.screens.open import OpenScreen
-from doctor.tui.screens.sql import SqlScreen
-from doctor.tui.screens.steps import StepsScreen
-from doctor.tui.screens.timeline import TimelineScreen
-from doctor.tui.screens.vitals import VitalsScreen
 from doctor.tui.snapshot import Phase, Snapshot
 from doctor.tui.widgets.navigation import PLACES
+
+
+def screen_of(mode: str, word: str) -> Screen[Any]:
+    """A screen, imported when it is first shown: most bring DuckDB, which the first paint does not wait for."""
+    module = import_module(f"doctor.tui.screens.{mode}")
+    screen: Screen[Any] = getattr(module, f"{word.capitalize()}Screen")()
+    return screen
 
 
 class DoctorApp(App[None]):
@@ -52,13 +54,7 @@ class DoctorApp(App[None]):
     CSS_PATH = "app.tcss"
     MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
         "diagnosis": DiagnosisScreen,
-        "timeline": TimelineScreen,
-        "kernels": KernelsScreen,
-        "steps": StepsScreen,
-        "memory": MemoryScreen,
-        "sql": SqlScreen,
-        "vitals": VitalsScreen,
-        "engine": EngineScreen,
+        **{mode: partial(screen_of, mode, word) for mode, word in PLACES[1:]},
     }
     DEFAULT_MODE = "diagnosis"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -179,9 +175,8 @@ class DoctorApp(App[None]):
     @on(ShowPlace)
     async def _place_chosen(self, message: ShowPlace) -> None:
         await self.action_go("timeline")
-        screen = self.screen
-        if isinstance(screen, TimelineScreen):
-            screen.show_place(message.place)
+        if isinstance(self.screen, DoctorScreen):
+            self.screen.show_place(message.place)
 
     @on(CopyText)
     def _copy_asked(self, message: CopyText) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from typing import Any
 
 from textual import events
 from textual.pilot import Pilot
@@ -45,6 +46,13 @@ class Terminal:
         """The screen as lines of text, without trailing blanks."""
         strips = self.app.screen._compositor.render_strips()
         return "\n".join(strip.text.rstrip() for strip in strips)
+
+    async def go(self, mode: str) -> None:
+        """Begin a scene at a screen, with nothing lying over it."""
+        while len(self.app.screen_stack) > 1:
+            self.app.pop_screen()
+        await self.app.action_go(mode)
+        await self._pilot.pause()
 
     async def press(self, *keys: str) -> None:
         """Press keys, one after another, and let the application take them in."""
@@ -108,3 +116,27 @@ def at_a_terminal(scene: Callable[[], Awaitable[None]]) -> None:
         await scene()
 
     asyncio.run(play())
+
+
+class Stage:
+    """One application that several scenes are played on: opening it costs more than most scenes."""
+
+    def __init__(self, case: Path, size: tuple[int, int]) -> None:
+        self._runner = asyncio.Runner()
+        self._opened = terminal(case, size=size)
+        self._person = self._runner.run(self._open())
+
+    async def _open(self) -> Terminal:
+        return await self._opened.__aenter__()
+
+    async def _leave(self) -> None:
+        await self._opened.__aexit__(None, None, None)
+
+    def play(self, scene: Callable[[Terminal], Coroutine[Any, Any, None]]) -> None:
+        """Play a scene."""
+        self._runner.run(scene(self._person))
+
+    def close(self) -> None:
+        """Leave the application."""
+        self._runner.run(self._leave())
+        self._runner.close()

@@ -12,6 +12,7 @@ from textual.types import CSSPathType
 from textual.widgets import Footer
 from textual.worker import Worker
 
+from doctor.tui.messages import Place
 from doctor.tui.snapshot import Phase, Snapshot
 from doctor.tui.widgets.navigation import NavigationBar
 from doctor.tui.widgets.waiting import Waiting
@@ -82,6 +83,9 @@ class DoctorScreen(Screen[None]):
 
     def repaint(self) -> None:
         """The theme is another one: paint again what does not take its colours from the style sheet."""
+
+    def show_place(self, place: Place) -> None:
+        """Show a place of the recording, on the screen that has places."""
 
     def case_opened(self, case: CaseDesk) -> None:
         """Another case is open: ask it for what the screen shows."""

@@ -11,8 +11,6 @@ from textual.content import Content
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
-from doctor.tui.widgets.timeline.canvas import TimelineCanvas
-
 _GENERAL = (
     ("1 ... 8", "the screens, by their numbers"),
     ("Tab, Shift+Tab", "next and previous part of the screen"),
@@ -47,7 +45,7 @@ class HelpScreen(ModalScreen[None]):
 def _own_keys(screen: Screen[Any]) -> list[tuple[str, str]]:
     """What the screen and the time-line on it declare themselves; every widget's own keys would fill pages."""
     found: dict[str, list[str]] = {}
-    for widget in (screen, *screen.query(TimelineCanvas)):
+    for widget in (screen, *screen.query("TimelineCanvas")):
         for binding in Binding.make_bindings(type(widget).BINDINGS):
             found.setdefault(binding.description, []).append(screen.app.get_key_display(binding))
     return [(", ".join(dict.fromkeys(keys)), word) for word, keys in found.items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -11,7 +12,7 @@ from doctor.tui.snapshot import Phase
 from doctor.tui.widgets.diagnosis.finding_page import FindingPage
 from doctor.tui.widgets.timeline.canvas import TimelineCanvas
 from tests.support.samples import sample, trace_of
-from tests.support.terminal_app import LARGE, at_a_terminal, terminal
+from tests.support.terminal_app import Stage, Terminal, at_a_terminal, terminal
 
 
 def test_the_first_screen_names_the_fault_the_win_and_the_setting() -> None:
@@ -26,143 +27,142 @@ def test_the_first_screen_names_the_fault_the_win_and_the_setting() -> None:
     at_a_terminal(scene)
 
 
-def test_findings_are_gone_through_and_fixes_copied(launch_bound: Path) -> None:
-    async def scene() -> None:
-        async with terminal(launch_bound, size=LARGE) as person:
-            await person.sees("idle with an empty queue")
-            await person.press("f")
-            await person.sees("drop --enforce-eager")
-            await person.press("c")
-            assert person.app.clipboard.startswith("drop --enforce-eager")
-            await person.press("down")
-            page = person.app.screen.query_one(FindingPage)
-            await person.until(lambda: "vLLM" in str(page.fix_text()), "the framework stays chosen")
-            await person.sees("graph launches per step")
+def test_findings_are_gone_through_and_fixes_copied(large: Stage) -> None:
+    async def scene(person: Terminal) -> None:
+        await person.go("diagnosis")
+        await person.sees("idle with an empty queue")
+        await person.press("f")
+        await person.sees("drop --enforce-eager")
+        await person.press("c")
+        assert person.app.clipboard.startswith("drop --enforce-eager")
+        await person.press("down")
+        page = person.app.screen.query_one(FindingPage)
+        await person.until(lambda: "vLLM" in str(page.fix_text()), "the framework stays chosen")
+        await person.sees("graph launches per step")
 
-    at_a_terminal(scene)
-
-
-def test_a_finding_leads_to_its_place_and_back(launch_bound: Path) -> None:
-    async def scene() -> None:
-        async with terminal(launch_bound) as person:
-            await person.sees("The GPU waits for kernel launches")
-            await person.press("enter")
-            shown = await person.sees("194 us  Nothing runs here")
-            assert "1 host-dispatch-bound" in shown
-            await person.press("escape")
-            await person.sees("CRITICAL")
-
-    at_a_terminal(scene)
+    large.play(scene)
 
 
-def test_the_timeline_is_zoomed_until_a_kernel_can_be_read(launch_bound: Path) -> None:
-    async def scene() -> None:
-        async with terminal(launch_bound) as person:
-            await person.press("2")
-            await person.sees("steps .*step 0")
-            canvas = person.app.screen.query_one(TimelineCanvas)
-            await person.press("slash")
-            await person.type("flash_fprop")
-            await person.press("enter", "escape")
-            await person.sees(r"grid \d+ x \d+, attention")
-            while not canvas.shows_selected_by_name:
-                await person.press("plus")
-                await person.settled()
-            assert "▏cudnn" in person.text
-            await person.press("0")
-            await person.sees("view 313 ms")
-            for key in ("d", "a", "left", "right", "down", "up", "minus", "n", "p", "z", "home"):
-                await person.press(key)
-                await person.settled()
+def test_a_finding_leads_to_its_place_and_back(small: Stage) -> None:
+    async def scene(person: Terminal) -> None:
+        await person.go("diagnosis")
+        await person.sees("The GPU waits for kernel launches")
+        await person.press("enter")
+        shown = await person.sees("194 us  Nothing runs here")
+        assert "1 host-dispatch-bound" in shown
+        await person.press("escape")
+        await person.sees("CRITICAL")
 
-    at_a_terminal(scene)
+    small.play(scene)
 
 
-def test_the_mouse_zooms_chooses_and_drags(launch_bound: Path) -> None:
-    async def scene() -> None:
-        async with terminal(launch_bound, size=LARGE) as person:
-            await person.press("2")
-            await person.sees("view 313 ms")
-            canvas = person.app.screen.query_one(TimelineCanvas)
-            await person.scroll_up(canvas, (60, 5))
-            await person.sees("view 224 ms")
-            before = canvas.view
-            await person.drag(canvas, (100, 5), (60, 5))
+def test_the_timeline_is_zoomed_until_a_kernel_can_be_read(small: Stage) -> None:
+    async def scene(person: Terminal) -> None:
+        await person.go("diagnosis")
+        await person.press("2", "0")
+        await person.sees("steps .*step 0")
+        canvas = person.app.screen.query_one(TimelineCanvas)
+        await person.press("slash")
+        await person.type("flash_fprop")
+        await person.press("enter", "escape")
+        await person.sees(r"grid \d+ x \d+, attention")
+        while not canvas.shows_selected_by_name:
+            await person.press("plus")
             await person.settled()
-            assert canvas.view.start_ns > before.start_ns
-            assert canvas.view.length_ns == before.length_ns
+        assert re.search("GPU0 str 7 +[▏◂]cudnn", person.text)
+        await person.press("0")
+        await person.sees("view 313 ms")
+        for key in ("d", "a", "left", "right", "down", "up", "minus", "n", "p", "z", "home"):
+            await person.press(key)
+            await person.settled()
 
-    at_a_terminal(scene)
-
-
-def test_kernels_are_sorted_filtered_grouped_and_found(launch_bound: Path) -> None:
-    async def scene() -> None:
-        async with terminal(launch_bound, size=LARGE) as person:
-            await person.press("3")
-            await person.sees("34 of 34 kernel names")
-            await person.press("s")
-            await person.sees("by time")
-            await person.press("slash")
-            await person.type("attention")
-            await person.sees("[23] of 34 kernel names")
-            await person.press("escape", "g")
-            await person.sees("families")
-            await person.press("enter")
-            shown = await person.sees("of 34 kernel names")
-            assert "elementwise" in shown
-            await person.press("enter")
-            await person.sees(r"2 Timeline.*\n(.*\n)*.*starts .* into the window")
-
-    at_a_terminal(scene)
+    small.play(scene)
 
 
-def test_steps_tell_prefill_from_decode_and_lead_to_the_timeline(launch_bound: Path) -> None:
-    async def scene() -> None:
-        async with terminal(launch_bound) as person:
-            await person.press("4")
-            shown = await person.sees(r"decode +8 steps")
-            assert "prefill  prefill" in shown
-            await person.press("s", "enter")
-            await person.sees("step 7")
-            assert person.app.current_mode == "timeline"
+def test_the_mouse_zooms_chooses_and_drags(large: Stage) -> None:
+    async def scene(person: Terminal) -> None:
+        await person.go("diagnosis")
+        await person.press("2", "0")
+        await person.sees("view 313 ms")
+        canvas = person.app.screen.query_one(TimelineCanvas)
+        await person.scroll_up(canvas, (60, 5))
+        await person.sees("view 224 ms")
+        before = canvas.view
+        await person.drag(canvas, (100, 5), (60, 5))
+        await person.settled()
+        assert canvas.view.start_ns > before.start_ns
+        assert canvas.view.length_ns == before.length_ns
 
-    at_a_terminal(scene)
-
-
-def test_memory_shows_pageable_copies_and_what_the_driver_held() -> None:
-    async def scene() -> None:
-        async with terminal(trace_of(sample("pageable-copies"))) as person:
-            await person.press("5")
-            shown = await person.sees("pageable !")
-            assert "top 2.57 GiB" in shown
-            assert "NVIDIA H200" in shown
-
-    at_a_terminal(scene)
+    large.play(scene)
 
 
-def test_a_query_is_run_read_only_and_its_answer_exported(launch_bound: Path, tmp_path: Path) -> None:
+def test_kernels_are_sorted_filtered_grouped_and_found(large: Stage) -> None:
+    async def scene(person: Terminal) -> None:
+        await person.go("diagnosis")
+        await person.press("3")
+        await person.sees("34 of 34 kernel names")
+        await person.press("s")
+        await person.sees("by time")
+        await person.press("slash")
+        await person.type("attention")
+        await person.sees("[23] of 34 kernel names")
+        await person.press("escape", "g")
+        await person.sees("families")
+        await person.press("enter")
+        shown = await person.sees("of 34 kernel names")
+        assert "elementwise" in shown
+        await person.press("enter")
+        await person.sees(r"2 Timeline.*\n(.*\n)*.*starts .* into the window")
+
+    large.play(scene)
+
+
+def test_steps_tell_prefill_from_decode_and_lead_to_the_timeline(small: Stage) -> None:
+    async def scene(person: Terminal) -> None:
+        await person.go("diagnosis")
+        await person.press("4")
+        shown = await person.sees(r"decode +8 steps")
+        assert "prefill  prefill" in shown
+        await person.press("s", "enter")
+        await person.sees("step 7")
+        assert person.app.current_mode == "timeline"
+
+    small.play(scene)
+
+
+def test_memory_shows_pageable_copies_and_what_the_driver_held(small: Stage) -> None:
+    async def scene(person: Terminal) -> None:
+        await person.go("memory")
+        shown = await person.sees("pageable !")
+        assert "top 1.85 GiB" in shown
+        assert "NVIDIA H200" in shown
+
+    small.play(scene)
+
+
+def test_a_query_is_run_read_only_and_its_answer_exported(large: Stage, tmp_path: Path) -> None:
     target = tmp_path / "out.parquet"
 
-    async def scene() -> None:
-        async with terminal(launch_bound, size=LARGE) as person:
-            await person.press("6")
-            await person.sees("device_op ")
-            query = person.app.screen.query_one("#query", TextArea)
-            query.text = "SELECT step_id, start_ns FROM step ORDER BY step_id"
-            await person.press("ctrl+r")
-            await person.sees("8 rows")
-            await person.press("ctrl+s")
-            person.app.screen.query_one(Input).value = str(target)
-            await person.press("enter")
-            await person.sees("8 rows in")
-            query.text = "DROP TABLE step"
-            await person.press("ctrl+r")
-            await person.sees("the case is open for reading only")
-            query.text = "SELECT nothing FROM nowhere"
-            await person.press("ctrl+r")
-            await person.sees("Catalog Error")
+    async def scene(person: Terminal) -> None:
+        await person.go("diagnosis")
+        await person.press("6")
+        await person.sees("device_op ")
+        query = person.app.screen.query_one("#query", TextArea)
+        query.text = "SELECT step_id, start_ns FROM step ORDER BY step_id"
+        await person.press("ctrl+r")
+        await person.sees("8 rows")
+        await person.press("ctrl+s")
+        person.app.screen.query_one(Input).value = str(target)
+        await person.press("enter")
+        await person.sees("8 rows in")
+        query.text = "DROP TABLE step"
+        await person.press("ctrl+r")
+        await person.sees("the case is open for reading only")
+        query.text = "SELECT nothing FROM nowhere"
+        await person.press("ctrl+r")
+        await person.sees("Catalog Error")
 
-    at_a_terminal(scene)
+    large.play(scene)
     assert pq.read_table(target).num_rows == 8
 
 
@@ -219,40 +219,40 @@ def test_other_evidence_is_opened_and_a_wrong_file_is_named(launch_bound: Path, 
     at_a_terminal(scene)
 
 
-def test_keys_are_listed_and_the_palette_knows_the_screens(launch_bound: Path) -> None:
-    async def scene() -> None:
-        async with terminal(launch_bound, size=LARGE) as person:
-            await person.press("2", "question_mark")
-            shown = await person.sees("command palette")
-            assert "Zoom in" in shown
-            await person.press("escape", "ctrl+p")
-            await person.type("steps")
-            await person.sees("Go to the screen Steps")
-            await person.press("enter")
-            await person.sees("By time or length")
+def test_keys_are_listed_and_the_palette_knows_the_screens(large: Stage) -> None:
+    async def scene(person: Terminal) -> None:
+        await person.go("diagnosis")
+        await person.press("2", "question_mark")
+        shown = await person.sees("command palette")
+        assert "Zoom in" in shown
+        await person.press("escape", "ctrl+p")
+        await person.type("steps")
+        await person.sees("Go to the screen Steps")
+        await person.press("enter")
+        await person.sees("By time or length")
 
-    at_a_terminal(scene)
-
-
-def test_both_themes_paint_the_same_text(launch_bound: Path) -> None:
-    async def scene() -> None:
-        async with terminal(launch_bound) as person:
-            dark = await person.sees("CRITICAL")
-            await person.press("ctrl+t")
-            assert not person.app.current_theme.dark
-            assert await person.sees("CRITICAL") == dark
-
-    at_a_terminal(scene)
+    large.play(scene)
 
 
-def test_tables_take_the_focus_so_that_keys_work_at_once(launch_bound: Path) -> None:
-    async def scene() -> None:
-        async with terminal(launch_bound) as person:
-            await person.press("3")
-            await person.sees("34 of 34")
-            table = person.app.screen.query_one(DataTable)
-            await person.until(lambda: bool(table.has_focus), "focus")
-            await person.press("down")
-            assert table.cursor_row == 1
+def test_both_themes_paint_the_same_text(small: Stage) -> None:
+    async def scene(person: Terminal) -> None:
+        await person.go("diagnosis")
+        dark = await person.sees("CRITICAL")
+        await person.press("ctrl+t")
+        assert not person.app.current_theme.dark
+        assert await person.sees("CRITICAL") == dark
 
-    at_a_terminal(scene)
+    small.play(scene)
+
+
+def test_tables_take_the_focus_so_that_keys_work_at_once(small: Stage) -> None:
+    async def scene(person: Terminal) -> None:
+        await person.go("diagnosis")
+        await person.press("3")
+        await person.sees("34 of 34")
+        table = person.app.screen.query_one(DataTable)
+        await person.until(lambda: bool(table.has_focus), "focus")
+        await person.press("down")
+        assert table.cursor_row == 1
+
+    small.play(scene)
