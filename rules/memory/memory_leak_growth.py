@@ -50,6 +50,7 @@ WHERE series IN ({series})
 ORDER BY (fit_share > $least_fit) DESC, growth_bytes DESC LIMIT 1
 """
 SQL = TREND.format(series="'allocator'")
+PRINTED_SQL = TREND.format(series="'printed'")
 PROFILED_SQL = TREND.format(series="'profiler'")
 SAMPLED_SQL = TREND.format(series="'process', 'device'")
 
@@ -75,6 +76,7 @@ class Trend(NamedTuple):
 WHAT = {
     "allocator": "allocated memory",
     "profiler": "allocated memory",
+    "printed": "allocated memory",
     "process": "the process' memory",
     "device": "memory in use",
 }
@@ -114,7 +116,7 @@ def judge(row: Trend) -> Verdict:
         ),
         severity=Severity.CRITICAL if full_ns is not None and full_ns < THRESHOLDS["grave_ns"].value else Severity.HIGH,
         bytes=row.growth_bytes,
-        confidence=0.8 if row.series == "allocator" else 0.65,
+        confidence=0.8 if row.series in {"allocator", "printed"} else 0.65,
     )
 
 
@@ -149,6 +151,7 @@ RULE = Rule(
     verify="torch.cuda.memory_allocated() at the same place of each step stays level.",
     doc=__doc__,
     also=(
+        Sign(("allocator_level",), ("memory-snapshot",), PRINTED_SQL, Trend, judge),
         Sign(("allocator_event",), ("kineto",), PROFILED_SQL, Trend, judge),
         Sign(("gpu_sample",), ("nvml", "nvidia-smi"), SAMPLED_SQL, Trend, judge),
     ),

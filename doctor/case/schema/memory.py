@@ -168,3 +168,13 @@ allocator_step = Table(
     interned("stack", "frames that did it, innermost first"),
     comment="History of PyTorch's caching allocator, from a memory snapshot",
 )
+
+allocator_level = Table(
+    "allocator_level",
+    metadata,
+    of_source(),
+    whole("step_id", "place among what was printed, from 0"),
+    whole("allocated_bytes", "in tensors"),
+    whole("reserved_bytes", "held by the allocator"),
+    comment="Levels of PyTorch's allocator that a program printed step by step",
+)

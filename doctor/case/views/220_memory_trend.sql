@@ -1,5 +1,6 @@
 -- memory_trend: whether memory rises steadily. A series is cut into 40 pieces of equally many entries and the least of each piece is taken, which is
 -- the level between steps; the first fifth is warm-up. `series` says what was measured: allocator (snapshot history), profiler (events of a trace),
+-- printed (what a program printed of it),
 -- process (a process on a device), device, host (resident memory of a process). `freed_share` tells a loop from loading: frees against allocations.
 CREATE TABLE memory_trend AS
 WITH series AS (
@@ -8,6 +9,8 @@ WITH series AS (
     UNION ALL
     SELECT 'profiler', source_id, device_id, pid, row_number() OVER (PARTITION BY source_id, device_id, pid ORDER BY time_ns), time_ns, allocated_bytes
     FROM allocator_event WHERE allocated_bytes IS NOT NULL AND device_id IS NOT NULL
+    UNION ALL
+    SELECT 'printed', source_id, NULL, NULL, step_id, NULL, allocated_bytes FROM allocator_level WHERE allocated_bytes IS NOT NULL
     UNION ALL
     SELECT 'process', source_id, device_id, pid, look_id, time_ns, memory_bytes FROM gpu_process WHERE memory_bytes IS NOT NULL
     UNION ALL

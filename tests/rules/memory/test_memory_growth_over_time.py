@@ -63,3 +63,16 @@ def test_memory_that_rises_and_stays_is_no_leak(clinic: Clinic) -> None:
     loaded = [5.0 + 2.0 * place for place in range(12)] + [70.0] * 48
     found = clinic.told(samples(loaded, [place / 3 for place in range(12)] + [4.0] * 48)).found
     assert not {"memory-leak-growth", "host-memory-leak"} & found
+
+
+def printed(kept_gib: float) -> str:
+    """What a program prints every iteration; reserved memory rises in any case."""
+    return "".join(
+        f"iter {number}: allocated: {34.0 + kept_gib * number:.2f} GiB, reserved: {40 + number / 2:.2f} GiB\n"
+        for number in range(40)
+    )
+
+
+def test_allocated_memory_that_a_program_prints_is_told_and_reserved_memory_is_not(clinic: Clinic) -> None:
+    assert clinic.told(printed(0.5)).first == "memory-leak-growth"
+    assert "memory-leak-growth" not in clinic.told(printed(0.0)).found

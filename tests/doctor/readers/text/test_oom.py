@@ -383,3 +383,20 @@ def test_a_traceback_within_a_line_of_json_is_read(told: Any) -> None:
     line = json.dumps({"log": PHASES["sampler"][0] + FULL, "stream": "stderr"})
     (event,) = told(line + "\n")
     assert (event["phase"], event["tried_bytes"], event["total_bytes"]) == ("sampler", GIB, round(79.15 * GIB))
+
+
+SERIES = {
+    "named": "".join(f"step {number}: allocated={number + 1}.50 GiB reserved=20 GiB\n" for number in range(9)),
+    "bytes": "".join(f"torch.cuda.memory_allocated(): {(2 * number + 3) * 2**29}\n" for number in range(9)),
+    "table": "step,allocated_gib,loss\n" + "".join(f"{number},{number + 1}.5,0.1\n" for number in range(9)),
+}
+
+
+@pytest.mark.parametrize("name", SERIES)
+def test_reads_levels_that_a_program_prints(name: str, told: Any) -> None:
+    levels = told(SERIES[name], "allocator_level")
+    assert [row["allocated_bytes"] / GIB for row in levels] == [number + 1.5 for number in range(9)]
+
+
+def test_a_line_or_two_about_memory_are_no_series(told: Any) -> None:
+    assert told("step 1: allocated=1.50 GiB\n" * 3 + FULL, "allocator_level") == []

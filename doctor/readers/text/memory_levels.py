@@ -1,0 +1,106 @@
+"""What a program prints of PyTorch's allocator step by step: `allocated 34.20 GiB`, or a table with such a column."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from doctor.case.batch import SourceFacts, TableBatch
+from doctor.readers.text.oom_message import size_of
+from doctor.readers.text.scanner import batch_of
+
+KIND = "memory-snapshot"
+FEWEST_LINES = 8
+"""Fewer make no series; a message about memory is none."""
+_UNIT = r"([KMGT]i?B|[Bb]ytes|B)\b"
+_NUMBER = r"(\d{1,15}(?:\.\d{1,9})?)"
+_NAMED = r"(?:\(\)|_bytes)?['\"]?\s{0,4}[=:]?\s{0,4}" + _NUMBER + rf"\s{{0,2}}{_UNIT}"
+_ALLOCATED = re.compile(rf"allocated{_NAMED}", re.IGNORECASE)
+_RESERVED = re.compile(rf"(?:reserved|cached){_NAMED}", re.IGNORECASE)
+_BARE = re.compile(r"memory_allocated(?:\(\))?['\"]?\s{0,4}[=:]\s{0,4}(\d{6,15})\b(?!\.)")
+_OTHERS_WORDS = ("out of memory", "by PyTorch", "already allocated", "private pools", "ried to allocate")
+_COLUMN = re.compile(
+    r"^(?:memory_|mem_|gpu_)?(allocated|reserved)_?(?:\(|\[)?(bytes|b|kb|kib|mb|mib|gb|gib)?(?:\)|\])?$"
+)
+_MOST_CELLS = 24
+
+
+class MemoryLevelsScanner:
+    """Levels of the allocator, in the order printed."""
+
+    kind = KIND
+    clues = ("allocated", "Allocated")
+
+    def __init__(self) -> None:
+        self._rows: list[dict[str, Any]] = []
+        self._count = 0
+        self._is_series = False
+        self._columns: list[tuple[str, str] | None] = []
+
+    @property
+    def is_open(self) -> bool:
+        """True inside a table."""
+        return bool(self._columns)
+
+    def line(self, number: int, text: str) -> None:
+        """Look at one line."""
+        if self._columns:
+            levels = self._cells(text)
+            if levels is None:
+                self._columns = []
+        else:
+            self._columns = _header(text)
+            levels = None if self._columns or any(word in text for word in _OTHERS_WORDS) else _named(text.lower())
+        if levels is not None and levels.get("allocated_bytes") is not None:
+            self._rows.append({"step_id": self._count, **levels})
+            self._count += 1
+            self._is_series = self._is_series or self._count >= FEWEST_LINES
+
+    def drain(self) -> Iterator[TableBatch]:
+        """Rows so far, once they are enough for a series."""
+        if self._is_series and self._rows:
+            yield batch_of("allocator_level", self._rows, KIND)
+            self._rows = []
+
+    def facts(self) -> SourceFacts | None:
+        """Facts of the source; None where nothing was printed step by step."""
+        return SourceFacts(kind=KIND, tool="torch", is_complete=True) if self._is_series else None
+
+    def _cells(self, text: str) -> dict[str, int | None] | None:
+        cells = _split(text)
+        if len(cells) != len(self._columns):
+            return None
+        levels: dict[str, int | None] = {}
+        for column, cell in zip(self._columns, cells, strict=True):
+            if column is not None:
+                if re.fullmatch(_NUMBER, cell) is None:
+                    return None
+                levels[f"{column[0]}_bytes"] = size_of(cell, column[1])
+        return levels
+
+
+def _named(text: str) -> dict[str, int | None] | None:
+    bare = _BARE.search(text)
+    if bare is not None:
+        return {"allocated_bytes": size_of(bare[1], "B")}
+    allocated = _ALLOCATED.search(text)
+    if allocated is None:
+        return None
+    reserved = _RESERVED.search(text)
+    levels = {"allocated_bytes": size_of(allocated[1], allocated[2])}
+    return levels if reserved is None else {**levels, "reserved_bytes": size_of(reserved[1], reserved[2])}
+
+
+def _header(text: str) -> list[tuple[str, str] | None]:
+    cells = _split(text)
+    if not 1 < len(cells) <= _MOST_CELLS:
+        return []
+    found = [_COLUMN.match(cell.lower().replace(" ", "_").replace("_[", "[").replace("_(", "(")) for cell in cells]
+    columns = [None if match is None else (match[1], match[2] or "B") for match in found]
+    return columns if any(column is not None and column[0] == "allocated" for column in columns) else []
+
+
+def _split(text: str) -> list[str]:
+    separator = "\t" if "\t" in text else ","
+    return [cell.strip().strip('"') for cell in text.split(separator)][: _MOST_CELLS + 1]
