@@ -13,7 +13,7 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from doctor.case.arrays.columns import Groups, fetch, group, whole
+from doctor.case.arrays.columns import Scan, fetch, whole
 
 Int = npt.NDArray[np.signedinteger]
 Real = npt.NDArray[np.float64]
@@ -141,27 +141,16 @@ class _Streams:
         )
 
 
-class _Window:
-    """Rows of one table that start in the window, in the table's order, a column at a time: there may be millions."""
+class _Window(Scan):
+    """Rows of one table that start in the window."""
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection, table: str, start_ns: int, end_ns: int) -> None:
-        self._cursor = cursor
-        self._rows = f"FROM {table} WHERE start_ns >= {start_ns:d} AND start_ns < {end_ns:d}"
+        super().__init__(cursor, table, f"start_ns >= {start_ns:d} AND start_ns < {end_ns:d}")
         self._start_ns = start_ns
-
-    def column(self, expression: str, kind: npt.DTypeLike) -> npt.NDArray[Any]:
-        """An expression without NULL, of every row."""
-        rows = fetch(self._cursor, f"SELECT {expression} AS it {self._rows}")
-        return np.asarray(rows.column("it").to_numpy(), dtype=kind)
 
     def time(self, column: str) -> Real:
         """A time in ns from the start of the window, of every row."""
         return np.asarray(self.column(f"{column} - {self._start_ns:d}", np.float64))
-
-    def groups(self, *columns: str) -> Groups:
-        """Every row numbered by what it has in these columns."""
-        rows = fetch(self._cursor, f"SELECT {', '.join(columns)} {self._rows}")
-        return group([rows.column(at) for at in range(len(columns))])
 
 
 def read_recording(connection: duckdb.DuckDBPyConnection, start_ns: int, end_ns: int) -> Recording:
@@ -240,7 +229,7 @@ def _read_ops(cursor: duckdb.DuckDBPyConnection, window: _Window) -> tuple[Recor
 
 
 def _read_launches(cursor: duckdb.DuckDBPyConnection, device_op_id: Int) -> Int:
-    """Of each operation the call that launched it, -1 where unknown; ids of operations in a window follow each other."""
+    """Of each operation the call that launched it, -1 where unknown. Ids in a window follow each other."""
     launching = np.full(len(device_op_id), -1, dtype=np.int32)
     if not len(device_op_id):
         return launching

@@ -189,18 +189,27 @@ def _change_ops(run: Run, change: Change) -> Run:
 
 def _without(run: Run, at: Int) -> Run:
     """Operations that take no time and hold up nobody."""
-    ops, waits = run.ops, run.waits
-    duration, distance, latency = ops.duration.copy(), ops.distance.copy(), ops.latency.copy()
-    source_distance = ops.source_distance.copy()
-    duration[at], distance[at], latency[at], source_distance[at] = 0.0, 0.0, -np.inf, -np.inf
-    is_gone = np.zeros(len(ops.op_id), dtype=np.bool_)
+    emptied = {name: getattr(run.ops, name).copy() for name in _EMPTY}
+    _empty(emptied, at)
+    return replace(run, ops=replace(run.ops, **emptied), waits=_without_own_copies(run, at))
+
+
+_EMPTY = {"duration": 0.0, "distance": 0.0, "latency": -np.inf, "source_distance": -np.inf}
+"""Times of an operation that is gone."""
+
+
+def _empty(columns: dict[str, Real], at: Int) -> None:
+    for name, value in _EMPTY.items():
+        columns[name][at] = value
+
+
+def _without_own_copies(run: Run, at: Int) -> Waits:
+    """The waits, those of copies that wait for themselves and are gone taken out."""
+    waits = run.waits
+    is_gone = np.zeros(len(run.ops.op_id), dtype=np.bool_)
     is_gone[at] = True
     awaits_itself = waits.is_own_copy & is_gone[waits.op[waits.first[:-1]]] if len(waits.call) else waits.is_own_copy
-    return replace(
-        run,
-        ops=replace(ops, duration=duration, distance=distance, latency=latency, source_distance=source_distance),
-        waits=replace(waits, is_active=waits.is_active & ~awaits_itself),
-    )
+    return replace(waits, is_active=waits.is_active & ~awaits_itself)
 
 
 def _move(run: Run, at: Int) -> Run:
@@ -212,20 +221,21 @@ def _move(run: Run, at: Int) -> Run:
     at = at[np.lexsort((ops.start[at], device))]
     device = run.stream_device[ops.stream[at]]
     devices, side = np.unique(device, return_inverse=True)
-    stream = len(run.stream_device) + side
+    stream = (len(run.stream_device) + side).astype(ops.stream.dtype)
     moved = {name: getattr(ops, name)[at] for name in ops.__dataclass_fields__}
     moved |= {
         "stream": stream,
         "distance": np.zeros(len(at)),
-        "source": np.full(len(at), -1, dtype=np.int64),
+        "source": np.full(len(at), -1, dtype=ops.source.dtype),
         "source_distance": np.zeros(len(at)),
     }
-    left = _without(run, at)
     thread = run.stream_thread[ops.stream[at]]
-    joined = {name: np.concatenate((getattr(left.ops, name), moved[name])) for name in moved}
+    joined = {name: np.concatenate((getattr(ops, name), moved.pop(name))) for name in tuple(moved)}
+    _empty(joined, at)
     return replace(
-        left,
+        run,
         ops=Ops(**joined),
+        waits=_without_own_copies(run, at),
         stream_device=np.concatenate((run.stream_device, devices)),
         stream_thread=np.concatenate((run.stream_thread, thread[np.unique(side, return_index=True)[1]])),
     )

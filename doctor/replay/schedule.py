@@ -77,7 +77,7 @@ def plan(run: Run) -> Plan:
     time = _order_time(run, segment, starts)
     source = np.where(time[ops.source] < time, ops.source, -1) if len(time) else ops.source
     is_first = _cuts(run, segment, source)
-    piece_of_op = np.cumsum(is_first) - 1
+    piece_of_op = np.cumsum(is_first, dtype=np.int32) - 1
     first = np.flatnonzero(is_first)
     last = np.append(first[1:] - 1, len(is_first) - 1) if len(first) else first
     wait_segment = segment_of_call[waits.call]
@@ -106,7 +106,7 @@ def _segments(run: Run) -> tuple[Int, Int]:
     opens[:1] = True
     behind = run.waits.call + 1
     opens[behind[behind < len(opens)]] = True
-    return np.cumsum(opens) - 1, np.flatnonzero(opens)
+    return np.cumsum(opens, dtype=np.int32) - 1, np.flatnonzero(opens)
 
 
 def _order_time(run: Run, segment: Int, starts: Int) -> Real:

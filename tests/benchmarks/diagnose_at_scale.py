@@ -1,156 +1,163 @@
-"""What a diagnosis of a large recording takes. Run: `python -m tests.benchmarks.diagnose_at_scale [KERNELS] [EXPORT]`.
+"""What `doctor diagnose` takes on large recordings, beside the least that any tool has to do with the same file.
 
-Repeats a real nsys SQLite export (times and ids shifted) to a quarter, half and all of KERNELS and prints, for each
-stage, wall and CPU seconds, CPU seconds for each million kernels, and the peak resident memory of the stage. What is
-linear keeps its ratio. The plain reference (sqlite3 to Arrow to DuckDB, kernels and API calls, one query for gaps) runs
-beside it. Each size and each program has a process of its own.
+Run: `python -m tests.benchmarks.diagnose_at_scale [--size 5000000] [--kinds sqlite report]`. Repeats real recordings
+(times and ids shifted) to a quarter, half and all of the size, and gives each size to programs of their own, one after
+the other: `doctor diagnose`, and a reference. What is printed is a table in Markdown: wall and CPU seconds, peak
+resident memory, the ratio to the reference, and how the time for each million grows.
+
+References: for an export `sqlite3` of the standard library to Arrow to DuckDB, kernels and API calls, one query for the
+gaps; for a native report that same of an export with as many kernels; for a trace `orjson.loads` of the whole file.
 """
 
 from __future__ import annotations
 
-import resource
-import sqlite3
+import argparse
+import gzip
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
-import duckdb
-import pyarrow as pa
-
-from doctor import api
-from doctor.case import diagnosis_queries as queries
-from doctor.case.derive import derive
-from doctor.diagnosis.catalogue import load_catalogue
-from doctor.diagnosis.options import DiagnosisOptions
-from doctor.diagnosis.runner import diagnose_case
-from doctor.replay.win import Replay
-from tests.benchmarks.replicate import replicate_sqlite
+from tests.benchmarks.replicate import replicate_kineto, replicate_sqlite
+from tests.benchmarks.replicate_report import replicate_report
 from tests.support.samples import SAMPLES
 
-Result = TypeVar("Result")
-DEFAULT_KERNELS = 5_000_000
-PROGRAMS = ("stages", "whole", "reference")
-BATCH_ROWS = 100_000
-GAPS = """
-SELECT sum(start_ns - until_ns) FROM (
-    SELECT start_ns, max(end_ns) OVER (ORDER BY start_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS until_ns
-    FROM kernel)
-WHERE start_ns > until_ns
-"""
+DEFAULT_SIZE = 5_000_000
+SHARES = (4, 2, 1)
+NSYS = SAMPLES / "launch-bound-decode-nsys-report"
+KINETO = SAMPLES / "launch-bound-decode-torch-trace" / "launch-sick.pt.trace.json.gz"
+DOCTOR = ("-c", "from doctor.cli.main import main; main()", "diagnose", "--format", "json", "--no-progress")
+REFERENCE = ("-m", "tests.benchmarks.plain_reference")
 
 
-def timed(what: str, kernels: int, work: Callable[[], Result]) -> Result:
-    """Do the work and print what it took."""
-    _forget_peak()
-    wall, cpu = time.perf_counter(), time.process_time()
-    result = work()
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    ratio = cpu / kernels * 1e6
-    print(
-        f"{what:<28}{wall:9.2f} s wall{cpu:9.2f} s CPU{ratio:8.2f} s a million kernels{_peak_mib():9,.0f} MiB",
-        flush=True,
-    )
-    return result
+@dataclass(frozen=True)
+class Kind:
+    """One kind of recording.
+
+    Attributes:
+        counted: what its size counts.
+        source: recording that is repeated.
+        make: writes the large one.
+        reference: program of `plain_reference`, None where the kind has none of its own.
+    """
+
+    counted: str
+    source: Path
+    make: Callable[[Path, Path, int], None]
+    reference: str | None
 
 
-def stages(export: Path, kernels: int) -> None:
-    """A diagnosis, stage by stage."""
-    case = timed("load", kernels, lambda: api.load(export))
-    timed("derive", kernels, lambda: derive(case))
-    timed("rules", kernels, lambda: _run_rules(case))
-    timed("vitals, kernels, timeline", kernels, lambda: _display(case))
-    window = queries.window(case)
-    if window is not None:
-        timed("replay, uncured", kernels, lambda: Replay(case, window.start_ns, window.end_ns))
-    case.close()
+@dataclass(frozen=True)
+class Cost:
+    """What one program took; seconds and MiB."""
+
+    wall: float
+    cpu: float
+    peak: float
 
 
-def whole(export: Path, kernels: int) -> None:
-    """What `doctor diagnose` does, in one."""
-
-    def diagnose() -> int:
-        case = api.load(export)
-        found = diagnose_case(case, load_catalogue(None), DiagnosisOptions())
-        case.close()
-        return len(found.findings)
-
-    timed("diagnosis, everything", kernels, diagnose)
+def _zipped_kineto(source: Path, target: Path, events: int) -> None:
+    plain = target.with_suffix(".plain")
+    replicate_kineto(source, plain, events)
+    with plain.open("rb") as whole, gzip.open(target, "wb", compresslevel=1) as packed:
+        shutil.copyfileobj(whole, packed, 1 << 20)
+    plain.unlink()
 
 
-def reference(export: Path, kernels: int) -> None:
-    """The least that any tool has to do."""
-    timed("plain reference", kernels, lambda: _plain(export))
+KINDS = {
+    "sqlite": Kind("kernels", NSYS / "launch-sick.sqlite.gz", replicate_sqlite, "sqlite"),
+    "report": Kind("kernels", NSYS / "launch-sick.nsys-rep", replicate_report, None),
+    "kineto": Kind("events", KINETO, replicate_kineto, "orjson"),
+    "kineto-gzip": Kind("events", KINETO, _zipped_kineto, "orjson"),
+}
 
 
-def _run_rules(case: duckdb.DuckDBPyConnection) -> None:
-    for rule in load_catalogue(None):
-        if all(queries.rows_in(case, table) for table in rule.about.reads):
-            values = {name: one.value for name, one in rule.thresholds.items() if f"${name}" in rule.sql}
-            queries.select(case, rule.sql, values)
+def measure(arguments: tuple[str, ...]) -> Cost:
+    """Run a program of this interpreter and say what it took, with all that it started.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    began = time.perf_counter()
+    process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(arguments)} ended with {process.returncode}")
+    return Cost(time.perf_counter() - began, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
 
 
-def _display(case: duckdb.DuckDBPyConnection) -> None:
-    queries.vitals(case)
-    queries.top_kernels(case)
-    queries.timeline(case)
+def rows(name: str, kind: Kind, size: int) -> Iterator[str]:
+    """Lines of the table for one kind, at three sizes."""
+    first: float | None = None
+    for share in SHARES:
+        count = size // share
+        with tempfile.TemporaryDirectory(prefix="doctor-benchmark-") as folder:
+            recording = Path(folder, "recording")
+            kind.make(kind.source, recording, count)
+            megabytes = recording.stat().st_size / 1e6
+            reference = measure((*REFERENCE, kind.reference, str(recording))) if kind.reference else None
+            doctor = measure((*DOCTOR, str(recording)))
+        first = first or doctor.cpu / count
+        yield (
+            f"| {name} | {count / 1e6:.2f} M {kind.counted}, {megabytes:,.0f} MB | {_cells(doctor)} |"
+            f" {_cells(reference)} | {_ratio(doctor, reference)} |"
+            f" {doctor.wall / count * 1e6:.2f} s | {doctor.cpu / count / first:.2f} |"
+        )
 
 
-def _plain(export: Path) -> None:
-    source, target = sqlite3.connect(export), duckdb.connect()
-    target.execute(
-        "CREATE TABLE kernel (start_ns BIGINT, end_ns BIGINT, stream_id BIGINT, correlation_id BIGINT, name_id BIGINT)"
-    )
-    target.execute(
-        "CREATE TABLE api_call (start_ns BIGINT, end_ns BIGINT, tid BIGINT, correlation_id BIGINT, name_id BIGINT)"
-    )
-    for table, columns, into in (
-        ("CUPTI_ACTIVITY_KIND_KERNEL", "start, end, streamId, correlationId, demangledName", "kernel"),
-        ("CUPTI_ACTIVITY_KIND_RUNTIME", "start, end, globalTid, correlationId, nameId", "api_call"),
-    ):
-        cursor = source.execute(f"SELECT {columns} FROM {table}")
-        while rows := cursor.fetchmany(BATCH_ROWS):
-            batch = pa.table([pa.array(column) for column in zip(*rows, strict=True)], names=list("abcde"))
-            target.register("batch", batch)
-            target.execute(f"INSERT INTO {into} SELECT * FROM batch")
-    target.execute(GAPS).fetchall()
+def _cells(cost: Cost | None) -> str:
+    return "| |" if cost is None else f"{cost.wall:.1f} s | {cost.cpu:.1f} s | {cost.peak / 1024:.2f} GiB"
 
 
-def _forget_peak() -> None:
-    clear = Path("/proc/self/clear_refs")
-    if clear.exists():
-        clear.write_text("5")
+def _ratio(doctor: Cost, reference: Cost | None) -> str:
+    if reference is None:
+        return " | "
+    return f"{doctor.wall / reference.wall:.2f} | {doctor.cpu / reference.cpu:.2f}"
 
 
-def _peak_mib() -> float:
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    [line] = [line for line in status.read_text().splitlines() if line.startswith("VmHWM")]
-    return int(line.split()[1]) / 1024
+HEADINGS = (
+    "recording",
+    "size",
+    "wall",
+    "CPU",
+    "peak",
+    "reference, wall",
+    "CPU",
+    "peak",
+    "wall, ratio",
+    "CPU, ratio",
+    "wall for each million",
+    "CPU for each million, against the smallest",
+)
 
 
 def main() -> None:
-    """Replicate, then run every program on every size."""
-    kernels = int(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT_KERNELS
-    source = (
-        Path(sys.argv[2]) if len(sys.argv) > 2 else SAMPLES / "graph-decode-sqlite-export" / "healthy-fixed.sqlite.gz"
+    """Measure what was asked for and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--size", type=int, default=DEFAULT_SIZE, help="kernels of exports and reports, events of traces"
     )
-    for size in (kernels // 4, kernels // 2, kernels):
-        with tempfile.TemporaryDirectory(prefix="doctor-benchmark-") as folder:
-            export = Path(folder, "recording.sqlite")
-            replicate_sqlite(source, export, size)
-            print(f"\n{size:,} kernels, {export.stat().st_size / 2**20:,.0f} MiB", flush=True)
-            for program in PROGRAMS:
-                command = [sys.executable, "-m", "tests.benchmarks.diagnose_at_scale", program, str(export), str(size)]
-                subprocess.run(command, check=True)
+    parser.add_argument("--kinds", nargs="+", choices=sorted(KINDS), default=list(KINDS))
+    parser.add_argument("--sqlite", type=Path, help="an export to repeat, in place of the sample")
+    options = parser.parse_args()
+    print(
+        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start, {os.getloadavg()[2]:.1f} in 15 minutes\n"
+    )
+    print(f"| {' | '.join(HEADINGS)} |\n|{'---|' * len(HEADINGS)}", flush=True)
+    for name in options.kinds:
+        kind = KINDS[name]
+        if name == "sqlite" and options.sqlite is not None:
+            kind = Kind(kind.counted, options.sqlite, kind.make, kind.reference)
+        for row in rows(name, kind, options.size):
+            print(row, flush=True)
+    print(f"\nload {os.getloadavg()[0]:.1f} at the end")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1 and sys.argv[1] in PROGRAMS:
-        {"stages": stages, "whole": whole, "reference": reference}[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]))
-    else:
-        main()
+    main()

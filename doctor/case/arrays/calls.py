@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import duckdb
 import numpy as np
@@ -12,20 +12,13 @@ from doctor.case.arrays.columns import (
     Code,
     Flag,
     Int,
+    Scan,
     bounds_of,
     by_group,
     fetch,
-    group,
     reached_before,
     whole,
 )
-
-_CALLS = """
-SELECT source_id, pid, tid, correlation_id, name_id, api_call.start_ns + shift_ns AS start_ns,
-    coalesce(end_ns, api_call.start_ns) + shift_ns AS end_ns
-FROM api_call JOIN timeline_source USING (source_id)
-WHERE api_call.start_ns IS NOT NULL
-"""
 
 _NAMES = """
 SELECT name_id, base_name::VARCHAR AS base_name, call_class::VARCHAR AS call_class, is_blocking_copy
@@ -104,20 +97,28 @@ class HostCalls:
     inner_outer: Int
     inner_correlation: Int
 
+    def times_alone(self) -> HostCalls:
+        """The same without silences and correlation ids, once these are stored."""
+        return replace(self, silence=self.silence[:0].copy(), correlation=self.correlation[:0].copy())
+
 
 def read_calls(connection: duckdb.DuckDBPyConnection) -> HostCalls:
-    """Read the calls of the diagnosed sources."""
-    rows = fetch(connection, _CALLS)
+    """Read the calls of the diagnosed sources, on the case's clock."""
+    shifts = connection.execute("SELECT source_id, shift_ns FROM timeline_source ORDER BY source_id").fetchall()
+    sources = ", ".join(str(source_id) for source_id, _ in shifts)
+    shift = f"CASE source_id {' '.join(f'WHEN {source_id:d} THEN {ns:d}' for source_id, ns in shifts)} END"
+    rows = Scan(connection, "api_call", f"source_id IN ({sources}) AND start_ns IS NOT NULL" if shifts else "false")
+    shift = shift if shifts else "0"
     names = _read_names(connection)
-    groups = group([rows.column(name) for name in ("source_id", "pid", "tid")])
-    threads = Threads.of(groups.keys)
-    start, end = whole(rows, "start_ns"), whole(rows, "end_ns")
-    order = _in_order(start, end, groups.code)
-    start, end, thread = start[order], end[order], groups.code[order]
-    del groups
-    correlation = whole(rows, "correlation_id")[order]
-    name = _positions(names.name_id, whole(rows, "name_id")[order])
-    del rows, order
+    groups = rows.groups("source_id", "pid", "tid")
+    threads, thread = Threads.of(groups.keys), groups.code
+    start = np.asarray(rows.column(f"start_ns + {shift}", np.int64))
+    end = np.asarray(rows.column(f"coalesce(end_ns, start_ns) + {shift}", np.int64))
+    order = _in_order(start, end, thread)
+    start, end, thread = start[order], end[order], thread[order]
+    correlation = rows.whole("correlation_id")[order]
+    name = _positions(names.name_id, rows.whole("name_id")[order])
+    del groups, order
     silence, is_outermost = _silences(start, end, thread, len(threads.keys))
     is_kept = is_outermost & (name >= 0)
     inner = np.flatnonzero(~is_outermost & (correlation != UNKNOWN) & threads.is_known[thread])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -16,6 +18,8 @@ Code = npt.NDArray[np.int32]
 Real = npt.NDArray[np.float64]
 Flag = npt.NDArray[np.bool_]
 
+SLICE_ROWS = 8 * 122_880
+"""Rows that are handed to DuckDB at a time: groups of its rows."""
 UNKNOWN = np.iinfo(np.int64).min
 """Stands for NULL in an array of whole numbers."""
 
@@ -23,6 +27,41 @@ UNKNOWN = np.iinfo(np.int64).min
 def fetch(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
     """Rows of a SELECT; rows of a SELECT from one table alone come in the table's order."""
     return connection.sql(sql).to_arrow_table()
+
+
+class Scan:
+    """Rows of one table, in the table's order, a column at a time: there may be millions, and few are needed."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, table: str, where: str = "true") -> None:
+        self._connection = connection
+        self._rows = f"FROM {table} WHERE {where}"
+
+    def column(self, expression: str, kind: npt.DTypeLike) -> npt.NDArray[Any]:
+        """An expression without NULL, of every row."""
+        rows = fetch(self._connection, f"SELECT {expression} AS it {self._rows}")
+        return np.asarray(rows.column("it").to_numpy(), dtype=kind)
+
+    def whole(self, expression: str) -> Int:
+        """Whole numbers, `UNKNOWN` where NULL, of every row."""
+        return np.asarray(self.column(f"coalesce({expression}, {UNKNOWN:d})", np.int64))
+
+    def groups(self, *columns: str) -> Groups:
+        """Every row numbered by what it has in these columns."""
+        rows = fetch(self._connection, f"SELECT {', '.join(columns)} {self._rows}")
+        return group([rows.column(at) for at in range(len(columns))])
+
+
+def streamed(parts: Iterator[pa.Table]) -> pa.RecordBatchReader:
+    """Rows that are made while they are stored; at least one part, which may be empty."""
+    first = next(parts)
+    batches = (batch for part in chain((first,), parts) for batch in part.to_batches())
+    return pa.RecordBatchReader.from_batches(first.schema, batches)
+
+
+def slices(count: int) -> Iterator[slice]:
+    """Parts of so many rows, at least one."""
+    for first in range(0, max(count, 1), SLICE_ROWS):
+        yield slice(first, min(first + SLICE_ROWS, count))
 
 
 def whole(rows: pa.Table, name: str) -> Int:

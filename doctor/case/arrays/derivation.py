@@ -7,6 +7,7 @@ calls; a stable sort of numbers that are nearly in order takes a tenth of that.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import duckdb
 import numpy as np
@@ -14,10 +15,10 @@ import pyarrow as pa
 
 from doctor.case.arrays import attention, intervals, launches, operations, pieces, steps
 from doctor.case.arrays import calls as host_calls
-from doctor.case.arrays.columns import Code, Flag, fetch, group, whole
+from doctor.case.arrays.columns import Code, Flag, Scan, fetch, streamed, whole
 from doctor.case.arrays.steps import NO_STEP
 
-Relations = Mapping[str, pa.Table]
+Relations = Mapping[str, pa.Table | pa.RecordBatchReader]
 
 _STEPS = "SELECT step_id, source_id, pid, start_ns, end_ns FROM step"
 _STEPS_AND_BEFORE = f"""
@@ -84,8 +85,10 @@ class Derivation:
         is_launched = self._launched_by >= 0
         called[is_launched] = self._calls.start[self._launched_by[is_launched]]
         self._sequence = steps.read_sequence(self._connection, self._ops, called, window)
+        recurring = steps.recurring(self._ops, self._sequence, window)
+        self._sequence = replace(self._sequence, place=self._sequence.place[:0].copy())
         return {
-            "recurring_op": steps.recurring(self._ops, self._sequence, window),
+            "recurring_op": recurring,
             "sequence_op": steps.as_rows(self._ops, self._sequence),
         }
 
@@ -108,14 +111,15 @@ class Derivation:
         step = found.at(threads.processes, process, self._calls.start)
         self._thread_calls = intervals.thread_calls(self._calls, self._launched_by, step, self._window())
         return {
-            "outermost_call": intervals.as_rows(
-                self._calls, self._thread_calls, self._main_threads(), self._usual_steps()
+            "outermost_call": streamed(
+                intervals.as_rows(self._calls, self._thread_calls, self._main_threads(), self._usual_steps())
             )
         }
 
     def _launch_interval(self) -> Relations:
+        self._calls = self._calls.times_alone()
         relations = {
-            "interval": intervals.intervals(self._calls, self._thread_calls, self._launched_by, self._gaps),
+            "interval": streamed(intervals.intervals(self._calls, self._thread_calls, self._launched_by, self._gaps)),
             "pace": intervals.paces(self._calls, self._thread_calls),
         }
         step_of_call = np.full(len(self._calls.start) + 1, NO_STEP, dtype=np.int32)  # the last for work without a call
@@ -130,7 +134,7 @@ class Derivation:
         return {"cut_step": cut, "placed_op": placed}
 
     def _step_work(self) -> Relations:
-        blocks = whole(fetch(self._connection, "SELECT grid_blocks FROM device_op"), "grid_blocks")
+        blocks = Scan(self._connection, "device_op").whole("grid_blocks")
         return {"work_of_step": steps.step_work(self._ops, blocks, self._step_of_launch)}
 
     def _softmax_between(self) -> Relations:
@@ -141,9 +145,7 @@ class Derivation:
             kernels = kernels[:0]
             stream = kernels
         else:
-            columns = ("source_id", "device_id", "stream_id")
-            rows = fetch(self._connection, f"SELECT {', '.join(columns)} FROM device_op")
-            stream = group([rows.column(name) for name in columns]).code[kernels]
+            stream = Scan(self._connection, "device_op").groups("source_id", "device_id", "stream_id").code[kernels]
         found = attention.sandwiches(self._ops, stream, kernels)
         return {"softmax": found.softmax, "inner_kernel": found.between}
 

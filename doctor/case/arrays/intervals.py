@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from doctor.case.arrays.calls import HostCalls
-from doctor.case.arrays.columns import UNKNOWN, Code, Flag, Int, bounds_of, by_group, nullable, spelled
+from doctor.case.arrays.columns import (
+    UNKNOWN,
+    Code,
+    Flag,
+    Int,
+    Real,
+    bounds_of,
+    by_group,
+    nullable,
+    slices,
+    spelled,
+)
 from doctor.case.arrays.steps import NO_STEP
 
 _MEANS = ("sync", "alloc", "copy")
@@ -28,12 +42,12 @@ class ThreadCalls:
         bounds: of the threads in that order.
     """
 
-    call: Int
+    call: Code
     silence: Int
     op_count: Code
     interval: Code
     step: Code
-    order: Int
+    order: Code
     bounds: Int
 
 
@@ -42,10 +56,10 @@ def thread_calls(calls: HostCalls, launched_by: Code, step: Code, window: tuple[
     op_count = np.bincount(launched_by[launched_by >= 0], minlength=len(calls.start)).astype(np.int32)
     is_launching = np.bincount(calls.thread, op_count, len(calls.threads.keys)) > 0
     first, last = np.searchsorted(calls.start, window).tolist()
-    at = first + np.flatnonzero(is_launching[calls.thread[first:last]])
+    at = (first + np.flatnonzero(is_launching[calls.thread[first:last]])).astype(np.int32)
     silence = calls.silence[at]
     is_told = (silence != UNKNOWN) & (calls.start[at] - silence >= window[0])
-    order = by_group(calls.thread[at], len(calls.threads.keys))
+    order = by_group(calls.thread[at], len(calls.threads.keys)).astype(np.int32)
     bounds = bounds_of(calls.thread[at][order], len(calls.threads.keys))
     return ThreadCalls(
         at,
@@ -58,7 +72,7 @@ def thread_calls(calls: HostCalls, launched_by: Code, step: Code, window: tuple[
     )
 
 
-def _launches_before(is_launching: Flag, order: Int, bounds: Int) -> Code:
+def _launches_before(is_launching: Flag, order: Code, bounds: Int) -> Code:
     """Launches of its thread before each call."""
     launching = is_launching[order].astype(np.int32)
     before = np.cumsum(launching, dtype=np.int32) - launching
@@ -68,77 +82,89 @@ def _launches_before(is_launching: Flag, order: Int, bounds: Int) -> Code:
     return interval
 
 
-def as_rows(calls: HostCalls, here: ThreadCalls, main_threads: Flag, is_usual_step: Flag) -> pa.Table:
-    """Columns of the table `host_call`; `is_usual_step` is indexed by step id."""
+def as_rows(calls: HostCalls, here: ThreadCalls, main_threads: Flag, is_usual_step: Flag) -> Iterator[pa.Table]:
+    """Columns of the table `host_call`, part by part; `is_usual_step` is indexed by step id."""
     names, keys = calls.names, calls.threads.keys
-    thread, name = calls.thread, calls.name
-    step, interval = _spread(calls, here, here.step), _spread(calls, here, here.interval)
-    kind = np.where(step != NO_STEP, 0, -1).astype(np.int8)
-    kind[step != NO_STEP] = is_usual_step[step[step != NO_STEP]]
-    return pa.table(
-        {
-            "host_call_id": np.arange(len(thread)),
-            "source_id": spelled(thread, [key[0] for key in keys], pa.int16()),
-            "pid": spelled(thread, [key[1] for key in keys], pa.int64()),
-            "tid": spelled(thread, [key[2] for key in keys], pa.int64()),
-            "is_main": spelled(thread, main_threads.tolist(), pa.bool_()),
-            "start_ns": calls.start,
-            "end_ns": calls.end,
-            "correlation_id": nullable(calls.correlation),
-            "name_id": spelled(name, names.name_id.tolist(), pa.int32()),
-            "base_name": spelled(name, names.base_name, pa.string()),
-            "call_class": spelled(name, names.call_class, pa.string()),
-            "is_blocking_copy": spelled(name, names.is_blocking_copy, pa.bool_()),
-            "silence_ns": nullable(calls.silence),
-            "op_count": here.op_count,
-            "step_id": pa.array(step, mask=step == NO_STEP),
-            "step_kind": spelled(kind, ("unusual", "usual"), pa.string()),
-            "interval_id": pa.array(interval, mask=interval == NO_STEP),
-        }
-    )
+    for part in slices(len(calls.start)):
+        thread, name = calls.thread[part], calls.name[part]
+        step, interval = _spread(here, here.step, part), _spread(here, here.interval, part)
+        kind = np.where(step != NO_STEP, 0, -1).astype(np.int8)
+        kind[step != NO_STEP] = is_usual_step[step[step != NO_STEP]]
+        yield pa.table(
+            {
+                "host_call_id": np.arange(part.start, part.stop),
+                "source_id": spelled(thread, [key[0] for key in keys], pa.int16()),
+                "pid": spelled(thread, [key[1] for key in keys], pa.int64()),
+                "tid": spelled(thread, [key[2] for key in keys], pa.int64()),
+                "is_main": spelled(thread, main_threads.tolist(), pa.bool_()),
+                "start_ns": calls.start[part],
+                "end_ns": calls.end[part],
+                "correlation_id": nullable(calls.correlation[part]),
+                "name_id": spelled(name, names.name_id.tolist(), pa.int32()),
+                "base_name": spelled(name, names.base_name, pa.string()),
+                "call_class": spelled(name, names.call_class, pa.string()),
+                "is_blocking_copy": spelled(name, names.is_blocking_copy, pa.bool_()),
+                "silence_ns": nullable(calls.silence[part]),
+                "op_count": here.op_count[part],
+                "step_id": pa.array(step, mask=step == NO_STEP),
+                "step_kind": spelled(kind, ("unusual", "usual"), pa.string()),
+                "interval_id": pa.array(interval, mask=interval == NO_STEP),
+            }
+        )
 
 
-def _spread(calls: HostCalls, here: ThreadCalls, values: Code) -> Code:
-    """Values of the calls of launching threads among all calls, `NO_STEP` at the others."""
-    spread = np.full(len(calls.start), NO_STEP, dtype=np.int32)
-    spread[here.call] = values
+def _spread(here: ThreadCalls, values: Code, part: slice) -> Code:
+    """Values of the calls of launching threads among a part of all calls, `NO_STEP` at the others."""
+    spread = np.full(part.stop - part.start, NO_STEP, dtype=np.int32)
+    first, last = np.searchsorted(here.call, (part.start, part.stop)).tolist()
+    spread[here.call[first:last] - part.start] = values[first:last]
     return spread
 
 
-def intervals(calls: HostCalls, here: ThreadCalls, launched_by: Code, gaps: pa.Table) -> pa.Table:
-    """Columns of the table `launch_interval`; `gaps` are those of the devices."""
-    order = here.order
-    at, interval, step = here.call[order], here.interval[order], here.step[order]
-    is_first = np.zeros(len(order), dtype=np.bool_)
+def intervals(calls: HostCalls, here: ThreadCalls, launched_by: Code, gaps: pa.Table) -> Iterator[pa.Table]:
+    """Columns of the table `launch_interval`, part by part; `gaps` are those of the devices."""
+    first = _interval_starts(here)
+    until = np.append(first, len(here.order))
+    idle = _idle_before(calls, launched_by, gaps)
+    keys = calls.threads.keys
+    for part in slices(len(first)):
+        rows = here.order[until[part.start] : until[part.stop]]
+        at, begins = here.call[rows], first[part] - until[part.start]
+        thread = calls.thread[at[begins]]
+        silence = np.where(here.silence[rows] == UNKNOWN, 0, here.silence[rows])
+        length = calls.end[at] - calls.start[at]
+        is_module = calls.names.in_class("module")[calls.name[at]]
+        is_waiting = calls.names.in_class(*_MEANS)[calls.name[at]] & (here.op_count[at] == 0)
+        yield pa.table(
+            {
+                "source_id": spelled(thread, [key[0] for key in keys], pa.int16()),
+                "pid": spelled(thread, [key[1] for key in keys], pa.int64()),
+                "tid": spelled(thread, [key[2] for key in keys], pa.int64()),
+                "interval_id": here.interval[rows[begins]].astype(np.int64),
+                "start_ns": _reduce(np.minimum, calls.start[at] - silence, begins),
+                "end_ns": _reduce(np.maximum, calls.end[at], begins),
+                "step_id": _first_known(here.step[rows], begins),
+                "last_host_call_id": _reduce(np.maximum, at, begins).astype(np.int64),
+                "silence_ns": _reduce(np.add, silence, begins),
+                "longest_silence_ns": _reduce(np.maximum, silence, begins),
+                "module_ns": _reduce(np.add, np.where(is_module, length, 0), begins),
+                "module_count": _reduce(np.add, is_module.astype(np.int64), begins),
+                "waiting_ns": _reduce(np.add, np.where(is_waiting, length, 0), begins),
+                "idle_ns": _reduce(np.add, idle[at], begins).astype(np.int64),
+            }
+        )
+
+
+def _interval_starts(here: ThreadCalls) -> Int:
+    """The first call of each interval, in order of thread."""
+    interval = here.interval[here.order]
+    is_first = np.zeros(len(interval), dtype=np.bool_)
     is_first[1:] = interval[1:] != interval[:-1]
-    is_first[here.bounds[:-1][here.bounds[:-1] < len(order)]] = True
-    first = np.flatnonzero(is_first)
-    thread, keys = calls.thread[at[first]], calls.threads.keys
-    silence = np.where(here.silence[order] == UNKNOWN, 0, here.silence[order])
-    length = calls.end[at] - calls.start[at]
-    is_module = calls.names.in_class("module")[calls.name[at]]
-    is_waiting = calls.names.in_class(*_MEANS)[calls.name[at]] & (here.op_count[at] == 0)
-    return pa.table(
-        {
-            "source_id": spelled(thread, [key[0] for key in keys], pa.int16()),
-            "pid": spelled(thread, [key[1] for key in keys], pa.int64()),
-            "tid": spelled(thread, [key[2] for key in keys], pa.int64()),
-            "interval_id": interval[first].astype(np.int64),
-            "start_ns": _reduce(np.minimum, calls.start[at] - silence, first),
-            "end_ns": _reduce(np.maximum, calls.end[at], first),
-            "step_id": _first_known(step, first),
-            "last_host_call_id": _reduce(np.maximum, at, first),
-            "silence_ns": _reduce(np.add, silence, first),
-            "longest_silence_ns": _reduce(np.maximum, silence, first),
-            "module_ns": _reduce(np.add, np.where(is_module, length, 0), first),
-            "module_count": _reduce(np.add, is_module.astype(np.int64), first),
-            "waiting_ns": _reduce(np.add, np.where(is_waiting, length, 0), first),
-            "idle_ns": _reduce(np.add, _idle_before(calls, launched_by, gaps)[at], first),
-        }
-    )
+    is_first[here.bounds[:-1][here.bounds[:-1] < len(interval)]] = True
+    return np.flatnonzero(is_first)
 
 
-def _reduce(how: np.ufunc, values: Int, first: Int) -> Int:
+def _reduce(how: np.ufunc, values: npt.NDArray[Any], first: Int) -> npt.NDArray[Any]:
     return np.asarray(how.reduceat(values, first)) if len(first) else values[:0]
 
 
@@ -151,12 +177,12 @@ def _first_known(step: Code, first: Int) -> pa.Array:
     return pa.array(np.append(step, 0)[found], mask=~is_here)
 
 
-def _idle_before(calls: HostCalls, launched_by: Code, gaps: pa.Table) -> Int:
+def _idle_before(calls: HostCalls, launched_by: Code, gaps: pa.Table) -> Real:
     """How long devices had been idle when the work of each call began, in ns."""
     call = launched_by[gaps.column("next_device_op_id").to_numpy()]
     length = gaps.column("end_ns").to_numpy() - gaps.column("start_ns").to_numpy()
-    idle = np.bincount(call[call >= 0], length[call >= 0], len(calls.start))  # sums below 2 ** 53 ns are exact
-    return idle.astype(np.int64)
+    idle = np.bincount(call[call >= 0], length[call >= 0], len(calls.start))
+    return np.asarray(idle, dtype=np.float64)  # sums below 2 ** 53 ns are exact
 
 
 def paces(calls: HostCalls, here: ThreadCalls) -> pa.Table:

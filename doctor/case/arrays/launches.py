@@ -13,31 +13,32 @@ from doctor.case.arrays.operations import DeviceOps
 def launching_calls(calls: HostCalls, ops: DeviceOps) -> Code:
     """Of each operation the call that launched it, -1 where none is known."""
     launched_by = np.full(len(ops.start), -1, dtype=np.int32)
-    number = {key: at for at, key in enumerate(calls.threads.processes)}
-    caller = np.concatenate((np.arange(len(calls.start)), calls.inner_outer))
-    correlation = np.concatenate((calls.correlation, calls.inner_correlation))
-    process = np.where(calls.threads.is_known, calls.threads.process, -1)[calls.thread[caller]]
-    for at, key in enumerate(ops.processes):
+    number = {key: at for at, key in enumerate(ops.processes)}
+    for process, key in enumerate(calls.threads.processes):
         if key[1] is None or key not in number:
             continue
-        candidates = np.flatnonzero((process == number[key]) & (correlation != UNKNOWN))
-        ids, first_caller = _first_of_each(correlation[candidates], caller[candidates])
-        launched = np.flatnonzero((ops.process == at) & (ops.correlation != UNKNOWN))
+        ids, first_caller = _callers(calls, process)
+        launched = np.flatnonzero((ops.process == number[key]) & (ops.correlation != UNKNOWN)).astype(np.int32)
         if len(ids):
-            place = np.minimum(np.searchsorted(ids, ops.correlation[launched]), len(ids) - 1)
+            place = np.minimum(np.searchsorted(ids, ops.correlation[launched]), len(ids) - 1).astype(np.int32)
             is_found = ids[place] == ops.correlation[launched]
             launched_by[launched[is_found]] = first_caller[place[is_found]]
     return launched_by
 
 
-def _first_of_each(correlation: Int, caller: Int) -> tuple[Int, Int]:
-    """Distinct correlation ids, ascending, and the earliest call of each."""
-    order = np.argsort(correlation, kind="stable")  # ids mostly grow with time
+def _callers(calls: HostCalls, process: int) -> tuple[Int, Code]:
+    """Correlation ids of a process, ascending, and the earliest outermost call of each."""
+    is_own = (calls.threads.process == process) & calls.threads.is_known
+    outer = np.flatnonzero(is_own[calls.thread] & (calls.correlation != UNKNOWN)).astype(np.int32)
+    inner = np.flatnonzero(is_own[calls.thread[calls.inner_outer]])
+    correlation = np.concatenate((calls.correlation[outer], calls.inner_correlation[inner]))
+    caller = np.concatenate((outer, calls.inner_outer[inner].astype(np.int32)))
+    if (correlation[1:] > correlation[:-1]).all():  # one thread counts upwards
+        return correlation, caller
+    order = np.argsort(correlation, kind="stable").astype(np.int32)
     correlation, caller = correlation[order], caller[order]
-    is_first = np.ones(len(order), dtype=np.bool_)
-    is_first[1:] = correlation[1:] != correlation[:-1]
-    first = np.flatnonzero(is_first)
-    return correlation[first], np.minimum.reduceat(caller, first) if len(first) else caller
+    first = np.flatnonzero(np.append(True, correlation[1:] != correlation[:-1]))
+    return correlation[first], np.minimum.reduceat(caller, first)
 
 
 def as_rows(launched_by: Code) -> pa.Table:

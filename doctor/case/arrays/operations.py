@@ -14,18 +14,14 @@ from doctor.case.arrays.columns import (
     Code,
     Flag,
     Int,
+    Scan,
     bounds_of,
     by_group,
     fetch,
-    group,
     reached_before,
     spelled,
-    whole,
 )
 
-_OPERATIONS = """
-SELECT source_id, pid, device_id, start_ns, end_ns, correlation_id, enum_code(family)::UTINYINT AS family FROM device_op
-"""
 _FAMILIES = "SELECT unnest(enum_range(NULL::work_family))::VARCHAR AS family"
 COPIES = ("memcpy", "memset")
 
@@ -67,19 +63,18 @@ class DeviceOps:
 
 def read_operations(connection: duckdb.DuckDBPyConnection) -> DeviceOps:
     """Read `device_op`, which lies in order of start."""
-    rows = fetch(connection, _OPERATIONS)
-    processes = group([rows.column("source_id"), rows.column("pid")])
-    devices = group([rows.column("source_id"), rows.column("device_id")])
+    rows = Scan(connection, "device_op")
+    processes, devices = rows.groups("source_id", "pid"), rows.groups("source_id", "device_id")
     return DeviceOps(
         processes.keys,
         processes.code,
         devices.keys,
         devices.code,
-        whole(rows, "start_ns"),
-        whole(rows, "end_ns"),
-        whole(rows, "correlation_id"),
+        np.asarray(rows.column("start_ns", np.int64)),
+        np.asarray(rows.column("end_ns", np.int64)),
+        rows.whole("correlation_id"),
         tuple(fetch(connection, _FAMILIES).column("family").to_pylist()),
-        np.asarray(rows.column("family").to_numpy(), dtype=np.uint8),
+        np.asarray(rows.column("enum_code(family)::UTINYINT", np.uint8)),
     )
 
 

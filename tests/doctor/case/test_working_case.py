@@ -35,4 +35,4 @@ def test_large_evidence_lies_in_a_file_and_nothing_is_left_of_it(temporary_folde
 
 def test_large_evidence_may_not_fill_the_memory(temporary_folder: Path) -> None:
     with closing(create_working_case(LARGE_EVIDENCE_BYTES)) as case:
-        assert case.execute("SELECT current_setting('memory_limit')").fetchall() == [("1.0 GiB",)]
+        assert case.execute("SELECT current_setting('memory_limit')").fetchall() == [("512.0 MiB",)]
