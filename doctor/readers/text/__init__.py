@@ -18,6 +18,7 @@ _SCANNERS: tuple[tuple[str, str], ...] = (
     ("oom", "OomScanner"),
     ("allocator_summary", "AllocatorSummaryScanner"),
     ("memory_levels", "MemoryLevelsScanner"),
+    ("latency_table", "LatencyTableScanner"),
     ("nvidia_smi_list", "NvidiaSmiListScanner"),
     ("nvidia_smi_table", "NvidiaSmiTableScanner"),
     ("nvidia_smi_query", "NvidiaSmiQueryScanner"),

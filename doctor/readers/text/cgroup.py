@@ -15,18 +15,18 @@ from doctor.readers.text.host_processes import ProcessLines
 from doctor.readers.text.scanner import batch_of
 
 _STAT = re.compile(
-    r"(?:^|[\s:])(nr_periods|nr_throttled|throttled_usec|throttled_time|usage_usec)[\s=:]{1,4}(\d{1,18})\b"
+    r"(?:^|[\s:])(nr_periods|nr_throttled|throttled_usec|throttled_time|usage_usec)[\s=:]{1,4}(\d{1,15})\b"
 )
 _MAX = re.compile(r"(?:^|[\s:])(max|\d{1,12}) (\d{4,9})\s*$")
 _V1 = re.compile(r"cpu\.cfs_(quota|period)_us\D{0,8}?(-?\d{1,12})?\s*$")
 _PRESSURE = re.compile(
-    r"\b(some|full) avg10=(\d{1,3}\.\d{1,4}) avg60=(\d{1,3}\.\d{1,4}) avg300=(\d{1,3}\.\d{1,4})(?: total=(\d{1,18}))?"
+    r"\b(some|full) avg10=(\d{1,3}\.\d{1,4}) avg60=(\d{1,3}\.\d{1,4}) avg300=(\d{1,3}\.\d{1,4})(?: total=(\d{1,15})\b)?"
 )
 _RESOURCE = re.compile(r"(?:pressure[/_.\s-]{1,2}(cpu|memory|io)\b|\b(cpu|memory|io)[._]pressure)")
 _CPUS = re.compile(r"^(?:CPU\(s\):\s{1,40}|nproc[\s:=]{1,4})(\d{1,5})\s*$")
 _NODES = re.compile(r"^NUMA node\(s\):\s{1,40}(\d{1,3})\s*$")
 _TOTAL = re.compile(r"^\s{0,8}MemTotal:\s{1,40}(\d{1,15}) kB")
-_LIMIT = re.compile(r"(?:^|[\s:])(max|\d{6,19})\s*$")
+_LIMIT = re.compile(r"(?:^|[\s:])(max|\d{6,18})\s*$")
 _NO_LIMIT = 2**60
 """Control groups of the first version write a number near 2**63 where there is no limit."""
 _WSL = re.compile(r"microsoft-standard-WSL|Linux version [\w.-]{1,60}[mM]icrosoft")
