@@ -31,9 +31,11 @@ from doctor.readers.text.cgroup import CgroupScanner
 from doctor.readers.text.document import TextDocumentReader
 from doctor.readers.text.expert_log import ExpertLogScanner
 from doctor.readers.text.kernel_log import KernelLogScanner
+from doctor.readers.text.latency_table import LatencyTableScanner
 from doctor.readers.text.nccl_log import NcclLogScanner
 from doctor.readers.text.nccl_tests import NcclTestsScanner
 from doctor.readers.text.nvidia_smi_csv import NvidiaSmiCsvScanner
+from doctor.readers.text.nvidia_smi_list import NvidiaSmiListScanner
 from doctor.readers.text.nvidia_smi_monitor import NvidiaSmiMonitorScanner
 from doctor.readers.text.nvidia_smi_query import NvidiaSmiQueryScanner
 from doctor.readers.text.nvidia_smi_table import NvidiaSmiTableScanner
@@ -53,9 +55,11 @@ SCANNERS = (
     CgroupScanner,
     ExpertLogScanner,
     KernelLogScanner,
+    LatencyTableScanner,
     NcclLogScanner,
     NcclTestsScanner,
     NvidiaSmiCsvScanner,
+    NvidiaSmiListScanner,
     NvidiaSmiMonitorScanner,
     NvidiaSmiQueryScanner,
     NvidiaSmiTableScanner,
@@ -76,12 +80,14 @@ ORIGINALS: Mapping[str, tuple[Reader, tuple[str, ...]]] = {
     "nvidia-smi -q": (TextDocumentReader(), (smi.LONG_REPORT,)),
     "nvidia-smi -q -x": (NvidiaSmiXmlReader(), (smi.XML_REPORT,)),
     "nvidia-smi --query": (TextDocumentReader(), (smi.QUERIES, device_texts.query_gpu(device_texts.busy(3)))),
+    "nvidia-smi -L": (TextDocumentReader(), (smi.LIST,)),
     "dmon and pmon": (TextDocumentReader(), (smi.DMON,)),
     "topology": (TextDocumentReader(), (cluster.WITH_CARDS, cluster.WITHOUT_TABS)),
     "nccl log": (TextDocumentReader(), (cluster.OLD_LINES, device_texts.nccl_log(["a", "b"], via="via P2P/IPC/read"))),
     "kernel log": (TextDocumentReader(), (host.LOG,)),
     "host": (TextDocumentReader(), (host.PS + device_texts.cpu_stat(60, 5) + device_texts.process_status(7),)),
     "nccl-tests": (TextDocumentReader(), (NCCL_TESTS,)),
+    "client log": (TextDocumentReader(), ("timestamp,latency_ms\n1000.0,180\n1012.5,61\n",)),
     "expert log": (TextDocumentReader(), (EPLB * 3 + "step,rank,tokens\n1,0,200\n1,1,300\n",)),
     "nvml samples": (
         NvmlSamplesReader(),
