@@ -4,13 +4,15 @@ What happens: before the experts of a layer can multiply, tokens are scored, the
 are counted and sorted by expert and moved together; afterwards they are moved back and summed. Written as separate
 small kernels this takes a fixed time a layer, and with few tokens it outweighs the products it prepares.
 
-How it is detected: recordings with expert products (grouped or fused expert kernels, by name). Routing is what runs on
-the stream between a top-k kernel and the first expert product, and every kernel named after gating, alignment,
-permutation or finalising. It is at least 15 % of the time of routing and experts together. The win is the run replayed
-with routing at 5 % of the expert layers.
+How it is detected: recordings with expert products (grouped or fused expert kernels, by name). Routing is every kernel
+named after gating, alignment, permutation or finalising, what runs on the stream between a top-k kernel and the first
+expert product, and, whatever they are called, twelve or more kernels and copies between the last dense product, which is
+the router's, and the first expert product of the layer: experts chosen in rounds of maximum and mask have no name of
+their own. It is at least 15 % of the time of routing and experts together. The win is the run replayed with routing at
+5 % of the expert layers, and at no less than 17 us a layer; the distances between the kernels stay.
 
 When it is not this: a loop over experts in Python is `moe-expert-loop`. A top-k without an expert product behind it belongs
-to sampling. With the host behind, the routing kernels cost their launches: `host-dispatch-bound`.
+to sampling. One kernel that takes most of the time between router and product prepares weights. With the host behind, the routing kernels cost their launches: `host-dispatch-bound`.
 """
 
 from typing import NamedTuple
@@ -18,6 +20,7 @@ from typing import NamedTuple
 from doctor.rule import (
     About,
     Act,
+    Cleared,
     Cure,
     CureStep,
     Evidence,
@@ -45,8 +48,20 @@ THRESHOLDS = {
         0.05, "share of the time of expert layers", source="rule of thumb: what fused routing kernels leave"
     ),
     "min_products": Threshold(6, "expert products", source="fewer say nothing about a habit"),
+    "least_us": Threshold(
+        17.0,
+        "us a layer",
+        source="4 us for a fused choice (NVIDIA/Megatron-LM#6456, measured under graph replay) and 8 to 19 us for sorting tokens"
+        " by expert (sgl-project/sglang#14133 and #7794)",
+    ),
     "reach": Threshold(
         24, "kernels from top-k to product", source="top-k, scaling, counting, sorting and gathering, one by one"
+    ),
+    "many": Threshold(
+        12, "kernels from router to product", source="softmax, top-k, sorting, counting and gathering are fewer"
+    ),
+    "layer_reach": Threshold(
+        200, "kernels from router to product", source="ten kernels a round, sixteen rounds, and the sorting behind them"
     ),
 }
 
@@ -62,37 +77,58 @@ ROUTING_NAME = (
 )
 
 ROUTING = f"""
-    WITH sequence AS (
+    WITH named AS (
+        SELECT name_id, regexp_matches(word, '{PRODUCT_NAME}') AS is_product, regexp_matches(word, '{ROUTING_NAME}') AS is_named,
+            regexp_matches(word, 'topk|top_k|moe_fused_gate') AS is_top_k
+        FROM (SELECT name_id, lower(name) AS word FROM kernel_name)
+    ),
+    sequence AS (
         SELECT op.device_op_id, op.source_id, op.device_id, op.stream_id, op.start_ns, op.end_ns, op.family,
-            regexp_matches(kernel_name.word, '{PRODUCT_NAME}') AS is_product,
-            regexp_matches(kernel_name.word, '{ROUTING_NAME}') AS is_named,
-            regexp_matches(kernel_name.word, 'topk|top_k|moe_fused_gate') AS is_top_k,
+            coalesce(is_product, false) AS is_product, coalesce(is_named, false) AS is_named, coalesce(is_top_k, false) AS is_top_k,
             row_number() OVER (PARTITION BY op.source_id, op.device_id, op.stream_id ORDER BY op.device_op_id) AS place
-        FROM device_op AS op
-        JOIN (SELECT name_id, lower(name) AS word FROM kernel_name) AS kernel_name USING (name_id), steady_window
-        WHERE op.start_ns >= from_ns AND op.start_ns < until_ns
+        FROM device_op AS op LEFT JOIN named USING (name_id), steady_window
+        WHERE op.start_ns >= from_ns AND op.start_ns < until_ns AND (op.kind = 'kernel' OR op.copy_kind = 'dtod')
             -- most recordings end here, at no cost
-            AND EXISTS (SELECT 1 FROM kernel_name WHERE regexp_matches(lower(name), '{PRODUCT_NAME}'))
+            AND EXISTS (SELECT 1 FROM named WHERE is_product)
     ),
     placed AS (
         SELECT *,
             max(CASE WHEN is_top_k THEN place END) OVER before AS top_k_before,
+            max(CASE WHEN is_product THEN place END) OVER before AS product_before,
+            max(CASE WHEN family = 'gemm' AND NOT is_product THEN place END) OVER before AS dense_before,
+            max(CASE WHEN NOT is_product AND family IN ('attention', 'rope', 'kv_cache', 'collective') THEN place END) OVER before AS other_before,
             max(CASE WHEN is_product OR family IN ('gemm', 'attention') THEN place END) OVER before AS work_before,
+            max(CASE WHEN is_product THEN place END) OVER ahead AS last_product,
             min(CASE WHEN is_product THEN place END) OVER after AS product_after,
             min(CASE WHEN NOT is_product AND family IN ('gemm', 'attention') THEN place END) OVER after AS other_after
         FROM sequence
-        WINDOW before AS (PARTITION BY source_id, device_id, stream_id ORDER BY place ROWS UNBOUNDED PRECEDING),
+        WINDOW ahead AS (PARTITION BY source_id, device_id, stream_id ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
+            before AS (PARTITION BY source_id, device_id, stream_id ORDER BY place ROWS UNBOUNDED PRECEDING),
             after AS (PARTITION BY source_id, device_id, stream_id ORDER BY place ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING)
     ),
-    sorted AS (
-        SELECT *, NOT is_product AND (is_named OR (top_k_before > coalesce(work_before, 0) AND product_after - top_k_before <= $reach
-            AND coalesce(other_after, product_after + 1) > product_after)) AS is_routing
+    told AS (
+        SELECT *, is_product AND coalesce(dense_before, 0) > coalesce(last_product, 0) AS is_first_product,
+            coalesce(other_after, product_after + 1) > product_after AS is_before_product,
+            dense_before > greatest(coalesce(product_before, 0), coalesce(other_before, 0)) AND product_after - dense_before <= $layer_reach
+                AND coalesce(other_after, product_after + 1) > product_after
+                AND family NOT IN ('gemm', 'norm', 'quantise', 'rope', 'kv_cache', 'attention', 'collective') AS is_between
         FROM placed
+    ),
+    sized AS (  -- one long kernel among short ones moves weights, not scores
+        SELECT *, is_between AND count(*) FILTER (is_between) OVER layer >= $many
+            AND 2 * max(end_ns - start_ns) FILTER (is_between) OVER layer < sum(end_ns - start_ns) FILTER (is_between) OVER layer AS is_one_of_many
+        FROM told WINDOW layer AS (PARTITION BY source_id, device_id, stream_id, product_after)
+    ),
+    sorted AS (
+        SELECT *, NOT is_product AND (is_named OR is_one_of_many
+            OR (top_k_before > coalesce(work_before, 0) AND product_after - top_k_before <= $reach AND is_before_product)) AS is_routing
+        FROM sized
     )
 """
 
 SQL = f"""{ROUTING}
-SELECT count(*) FILTER (is_product) AS product_count, count(*) FILTER (is_routing) AS routing_count,
+SELECT count(*) FILTER (is_product) AS product_count, count(*) FILTER (is_first_product) AS layer_count,
+    count(*) FILTER (is_routing) AS routing_count,
     coalesce(sum(end_ns - start_ns) FILTER (is_product), 0)::BIGINT AS product_ns,
     coalesce(sum(end_ns - start_ns) FILTER (is_routing), 0)::BIGINT AS routing_ns,
     arg_max(start_ns, end_ns - start_ns) FILTER (is_routing) AS longest_start_ns,
@@ -108,6 +144,7 @@ class Routing(NamedTuple):
     """Kernels of the expert layers in the window."""
 
     product_count: int
+    layer_count: int
     routing_count: int
     product_ns: int
     routing_ns: int
@@ -124,11 +161,17 @@ def judge(row: Routing) -> Verdict:
     if share < THRESHOLDS["min_share"].value:
         return None
     left = THRESHOLDS["reachable"].value
-    factor = min(row.product_ns * left / (1 - left) / row.routing_ns, 1.0)
-    values = {"factor": factor, "reach": THRESHOLDS["reach"].value}
+    left_ns = max(row.product_ns * left / (1 - left), row.layer_count * THRESHOLDS["least_us"].value * 1e3)
+    if left_ns >= row.routing_ns:
+        return Cleared(
+            f"routing takes {share:.0%} of the time of the expert layers, but {row.routing_ns / row.layer_count / 1e3:.0f} us a"
+            " layer is what fused kernels take"
+        )
+    values = {name: THRESHOLDS[name].value for name in ("reach", "layer_reach", "many")}
+    values["factor"] = left_ns / row.routing_ns
     return Finding(
         summary=f"routing takes {share:.0%} of the time of the expert layers, {row.routing_ns / row.busy_ns:.0%} of the device's time:"
-        f" {row.routing_count / row.product_count:.1f} routing kernels an expert product",
+        f" {row.routing_count / max(row.layer_count, 1):.0f} routing kernels a layer",
         evidence=(
             Evidence(
                 "routing",
@@ -137,6 +180,7 @@ def judge(row: Routing) -> Verdict:
                 Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns),
             ),
             Evidence("routing of all device work", row.routing_ns / row.busy_ns, "share of device time"),
+            Evidence("routing kernels", row.routing_count / max(row.layer_count, 1), "kernels a layer"),
             Evidence("expert products", float(row.product_count), "kernels"),
         ),
         cure=Cure(
