@@ -13,6 +13,7 @@ from typing import Any
 
 from doctor.errors import UsageError
 from doctor.formats.private_paths import without_folders
+from doctor.readers import registry
 from doctor.tuning.command_line import CommandLine, Manual, Option
 from doctor.tuning.outcome import Speed
 
@@ -28,7 +29,7 @@ class Measured:
     Attributes:
         line: the command.
         speed: of its runs without a profiler.
-        evidence: what can be diagnosed: the recording of its last run, and what it printed.
+        evidence: what can be diagnosed: the recording of its last run, what it printed, and its log.
     """
 
     line: CommandLine
@@ -96,7 +97,7 @@ class Program:
         if failure is not None:
             return Refused(failure)
         speed = _speed(printed)
-        evidence = tuple(path for path in (trace, printed) if path.is_file() and path.stat().st_size)
+        evidence = tuple(path for path in (trace, printed, said) if path.is_file() and registry.knows(path))
         return Measured(line, speed, evidence)
 
     def _finish(self, words: tuple[str, ...], printed: Path, said: Path) -> str | None:
