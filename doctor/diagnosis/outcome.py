@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from doctor.diagnosis.tracks import ZoomableTimeline
 from doctor.rule import Evidence, Fix, Severity
 
+MEASURABLE_SPEEDUP = 1.05
+"""A smaller win cannot be told from the noise of a host: its finding is low at most."""
+
 
 @dataclass(frozen=True)
 class EvidenceFile:
@@ -70,6 +73,11 @@ class Gain:
     speedup_low: float | None = None
     speedup_high: float | None = None
     bytes: int | None = None
+
+    @property
+    def is_measurable(self) -> bool:
+        """False where the expected win would drown in noise."""
+        return self.speedup_expected is None or self.speedup_expected >= MEASURABLE_SPEEDUP
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from doctor.diagnosis.outcome import Gain, RankedFinding, RuledOut
+from doctor.diagnosis.outcome import MEASURABLE_SPEEDUP, Gain, RankedFinding, RuledOut
 from doctor.replay.win import Replay, Win
 from doctor.rule import Finding, Rule, Severity, Stage
 from doctor.units import format_share, format_speedup
@@ -40,11 +40,17 @@ class Suspect:
 
     @property
     def severity(self) -> Severity:
-        """The rule's own severity, or that of the bound's share of the window, under the finding's cap."""
+        """The rule's own severity, or that of the bound's share of the window, under the finding's cap; low below noise."""
         if self.win is None:
             return self.finding.severity or Severity.INFO
         bound_share = 1.0 - 1.0 / self.win.speedup_bound
-        return min(Severity.of_share(max(self.win.share_of_window, bound_share)), self.finding.max_severity)
+        cap = self.finding.max_severity if self.is_measurable else min(self.finding.max_severity, Severity.LOW)
+        return min(Severity.of_share(max(self.win.share_of_window, bound_share)), cap)
+
+    @property
+    def is_measurable(self) -> bool:
+        """False where the cure is expected to win less than one could tell from noise, whatever its bound."""
+        return self.win is None or self.win.speedup_expected >= MEASURABLE_SPEEDUP
 
 
 @dataclass(frozen=True)

@@ -119,12 +119,13 @@ def _clipped(name: str) -> str:
 
 
 def gain_sentence(gain: Gain | None) -> str:
-    """The win with its range and bound: `about 3.9x (2.9-5.0), at most 5.0x`."""
+    """The win with its range and bound: `about 3.9x (2.9-5.0), at most 5.0x`; `not measurable` below 5 %."""
     if gain is None:
         return ""
     parts = []
     if _is_known(gain.speedup_expected):
-        parts.append(f"about {format_speedup(gain.speedup_expected)}{_range(gain)}")
+        measurable = "" if gain.is_measurable else "not measurable: "
+        parts.append(f"{measurable}about {format_speedup(gain.speedup_expected)}{_range(gain)}")
     if _is_known(gain.speedup_bound):
         promise = "" if _is_known(gain.speedup_expected) else ", not promised"
         parts.append(f"at most {format_speedup(gain.speedup_bound)}{promise}")

@@ -113,7 +113,7 @@ def _tokens_before(
 
 
 @jit_once_for("slot_ptr", "table_ptr", "seq_lens_ptr", "cu_q_ptr", "table_stride", "split_stride")
-def _decode_kernel(
+def _paged_attention_decode_kernel(
     q_ptr: tl.tensor,
     k_ptr: tl.tensor,
     v_ptr: tl.tensor,
@@ -296,7 +296,7 @@ def paged_decode(
     scratch = torch.empty(num_parts * (head_dim + 1), dtype=torch.float32, device=out_THD.device)
     k_TND, v_TND = new.kv if new.kv is not None else (new.q_THD, new.q_THD)
     cos, sin = new.angles if new.angles is not None else (new.q_THD, new.q_THD)
-    _decode_kernel[(num_requests, tiles, splits)](
+    _paged_attention_decode_kernel[(num_requests, tiles, splits)](
         new.q_THD,
         k_TND,
         v_TND,

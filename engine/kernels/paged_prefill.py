@@ -72,7 +72,7 @@ def _request_of_tile(
 
 
 @jit_once_for("table_ptr", "seq_lens_ptr", "cu_q_ptr", "num_requests", "table_stride")
-def _prefill_kernel(
+def _paged_attention_prefill_kernel(
     q_ptr: tl.tensor,
     out_ptr: tl.tensor,
     k_cache_ptr: tl.tensor,
@@ -181,7 +181,7 @@ def paged_prefill(new: NewTokens, pages: Pages, paging: Paging, scores: Scores, 
     block_d = max(16, triton.next_power_of_2(head_dim))
     tile = _choose_tile(out_THD.dtype, block_d)
     num_requests = paging.seq_lens_B.shape[0]
-    _prefill_kernel[(num_kv_heads, num_tokens // (tile.rows // group) + num_requests)](
+    _paged_attention_prefill_kernel[(num_kv_heads, num_tokens // (tile.rows // group) + num_requests)](
         new.q_THD,
         out_THD,
         pages.k_BSND,

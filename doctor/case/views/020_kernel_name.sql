@@ -27,7 +27,7 @@ sorted AS (
                 THEN 'attention'
             WHEN regexp_matches(word, 'moe|topk_?gating|topk_?softmax|grouped_topk|expert|permute_tokens|finalize_?routing') THEN 'moe'
             WHEN regexp_matches(word, 'marlin|machete|awq|gptq|gemm|gemv|nvjet|xmma|cutlass.*(mma|conv)|wgmma|matmul|^cijk_|splitkreduce|splitk_reduce'
-                || '|_mm_kernel|dot_kernel|s\d+816|ck::.*(gemm|conv)|tensorop|exllama|bmm_') THEN 'gemm'
+                || '|_mm_kernel|dot_kernel|linear_kernel|s\d+816|ck::.*(gemm|conv)|tensorop|exllama|bmm_') THEN 'gemm'
             WHEN regexp_matches(word, 'softmax') THEN 'softmax'
             WHEN regexp_matches(word, 'rms_?norm|layer_?norm|group_?norm|batch_?norm|_norm_|norm_kernel|rmsnorm') THEN 'norm'
             WHEN regexp_matches(word, 'rotary|rope') THEN 'rope'
