@@ -226,25 +226,24 @@ def judge_reserved(row: Reserved) -> Verdict:
     """A visible part of the device."""
     if row.share_of_total < THRESHOLDS["least_reserved_share"].value or row.is_explained:
         return None
-    requests = f", {row.slot_count:.0f} requests' worth" if row.slot_count else ""
-    each = (
-        f"; a request takes {format_bytes(row.group_bytes / row.slot_count)} whatever its length"
-        if row.slot_count
+    slots = row.slot_count
+    worth = (
+        f", {slots:.0f} requests' worth of {format_bytes(row.group_bytes / slots)} each whatever its length"
+        if slots
         else ""
     )
     return Finding(
-        summary=f"{row.block_count} equal blocks of {format_bytes(row.size_bytes)}{requests}, hold {format_bytes(row.group_bytes)},"
-        f" {row.share_of_total:.0%} of the device{each}",
+        summary=f"{row.block_count} equal blocks of {format_bytes(row.size_bytes)} hold {format_bytes(row.group_bytes)},"
+        f" {row.share_of_total:.0%} of the device{worth}",
         evidence=(
             Evidence("memory of equal blocks", row.group_bytes, "bytes", Where(device_id=row.device_id)),
             Evidence("share of the device", row.share_of_total, "share"),
-            *((Evidence("requests that this serves", row.slot_count, "requests"),) if row.slot_count else ()),
+            *((Evidence("requests that this serves", slots, "requests"),) if slots else ()),
             *((Evidence("made by", row.stack, ""),) if row.stack else ()),
         ),
         severity=Severity.CRITICAL if row.is_failed else Severity.HIGH,
         bytes=row.group_bytes,
-        confidence=0.85 if row.slot_count else 0.7,
-        fixes=RESERVED_FIXES,
+        confidence=0.85 if slots else 0.7,
     )
 
 
@@ -276,7 +275,6 @@ def judge_failed(row: Failed) -> Verdict:
         severity=Severity.CRITICAL,
         bytes=row.tried_bytes,
         confidence=0.75,
-        fixes=RESERVED_FIXES,
     )
 
 
@@ -319,9 +317,16 @@ FIXES = (
     ),
     Fix(
         "transformers",
-        'cache_implementation="static", or generate_batch() (continuous batching with paged attention)',
-        "the cache is written in place",
-        source="https://huggingface.co/docs/transformers/kv_cache",
+        'generate_batch() (continuous batching, paged); cache_implementation="offloaded" or "quantized" where memory is short,'
+        ' "static" where time is',
+        "memory goes with the tokens that are there, or the cache is written in place",
+        source="https://huggingface.co/docs/transformers/kv_cache (names checked on main of 2026)",
+    ),
+    Fix(
+        "system",
+        "lmdeploy 0.1 and later, where the cache has a block manager; --cache-max-entry-count",
+        "older ones reserve session_len for each of the instances",
+        source="https://github.com/InternLM/lmdeploy/issues/722",
     ),
     Fix(
         "engine",
@@ -354,52 +359,27 @@ class Configured(NamedTuple):
 def judge_configured(row: Configured) -> Verdict:
     """Most of a large reservation is never used, or it cannot be had."""
     reserved = row.length_count * row.slot_count * row.token_bytes
-    if (
-        row.is_explained
-        or row.total_bytes is None
-        or reserved < THRESHOLDS["least_reserved_share"].value * row.total_bytes
-    ):
+    least = THRESHOLDS["least_reserved_share"].value
+    if row.is_explained or row.total_bytes is None or reserved < least * row.total_bytes:
         return None
     left = row.total_bytes - (row.weight_bytes or 0)
     waste = None if row.token_count is None else 1 - row.token_count / row.length_count
     if reserved <= left and (waste is None or waste < THRESHOLDS["least_waste"].value):
         return None
-    used = (
-        f"; requests of {row.token_count:,.0f} tokens use {1 - waste:.1%} of it"
-        if waste is not None and row.token_count is not None
-        else ""
-    )
+    used = "" if waste is None else f"; requests of {row.token_count or 0:,.0f} tokens use {1 - waste:.1%} of it"
     return Finding(
         summary=f"{row.slot_count:.0f} slots of {row.length_count:,.0f} tokens reserve {format_bytes(reserved)} for the KV cache, and"
         f" {format_bytes(left)} are left beside the weights{used}",
         evidence=(
             Evidence("reserved for the KV cache", reserved, "bytes"),
             Evidence("left beside the weights", left, "bytes"),
-            Evidence("tokens reserved", row.length_count * row.slot_count, "tokens"),
             *((Evidence("share of it that is never used", waste, "share"),) if waste is not None else ()),
         ),
         severity=Severity.CRITICAL if row.is_failed else Severity.HIGH,
         bytes=int(reserved * (waste or 0.0)) or None,
         confidence=0.8,
-        fixes=RESERVED_FIXES,
     )
 
-
-RESERVED_FIXES = (
-    *FIXES[:4],
-    Fix(
-        "transformers",
-        'generate_batch() (continuous batching with a paged cache); or cache_implementation="offloaded" or "quantized", batch 1',
-        "memory goes with the tokens that are there, or lies elsewhere",
-        source="https://huggingface.co/docs/transformers/kv_cache (names checked on main of 2026)",
-    ),
-    Fix(
-        "system",
-        "lmdeploy 0.1 and later, where the cache has a block manager; --cache-max-entry-count",
-        "older ones reserve session_len for each of the instances",
-        source="https://github.com/InternLM/lmdeploy/issues/722",
-    ),
-)
 
 RULE = Rule(
     about=ABOUT,
@@ -414,8 +394,6 @@ RULE = Rule(
         Sign(("bench_count",), ("bench-table",), COUNTED_SQL, Copied, judge_count),
         Sign(("allocator_block",), ("memory-snapshot",), RESERVED_SQL, Reserved, judge_reserved),
         Sign(("oom_event",), ("oom-text",), FAILED_SQL, Failed, judge_failed),
-        Sign(
-            ("engine_setting", "model_shape"), ("engine-log", "engine-config"), CONFIG_SQL, Configured, judge_configured
-        ),
+        Sign(("reserved_setting",), ("engine-log", "engine-config"), CONFIG_SQL, Configured, judge_configured),
     ),
 )

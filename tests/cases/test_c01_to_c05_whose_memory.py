@@ -219,6 +219,17 @@ def test_s01_turns_when_the_other_process_has_its_parent(clinic: Clinic) -> None
     assert "orphan-or-zombie-memory" not in verdicts.found
 
 
+def test_s01_a_start_that_is_refused_for_what_the_last_run_left(clinic: Clinic) -> None:
+    refused = (
+        "(EngineCore pid=900) ValueError: Free memory on device cuda:0 (2.02/79.15 GiB) on startup is less than desired"
+        " GPU memory utilization (0.92, 72.82 GiB). Decrease GPU memory utilization.\n"
+    )
+    orphan, child = ps((501, 1, "Sl", "VLLM::EngineCore")), ps((501, 480, "Sl", "VLLM::EngineCore"))
+    screen = table([(78900, 81920, 0)], [(0, 501, "VLLM::EngineCore", 78848)])
+    assert clinic.told(refused, screen, orphan).first == "orphan-or-zombie-memory"
+    assert clinic.told(refused, screen, child).first == "foreign-gpu-process"
+
+
 # S02 -----------------------------------------------------------------------------------------------------------------
 SAMPLER = oom_texts.traceback(
     (

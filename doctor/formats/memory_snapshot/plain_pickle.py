@@ -16,6 +16,7 @@ from typing import Any
 _STEPS_A_CHECK = 1 << 16
 _SHORT_GETS = re.compile(rb"(?:h.){1,1000}", re.DOTALL)
 """BINGET, several in a row: lists of frames are made of them."""
+_GETS = (0x68, 0x6A)
 _LONG_GETS = re.compile(rb"(?:j.{4}){1,1000}", re.DOTALL)
 """LONG_BINGET, likewise."""
 
@@ -89,6 +90,8 @@ class _Machine:
                 at, steps = gets.end(), steps + len(gets[0]) // 5
             elif code == 0x2E:
                 return self._end()
+            elif code in _GETS:
+                break
             else:
                 do = does.get(code)
                 if do is None:
