@@ -34,7 +34,7 @@ SQL = """
 WITH engine AS (SELECT engine FROM engine_load GROUP BY engine ORDER BY count(*) DESC, engine LIMIT 1),
 settled AS (
     SELECT max(told_count) FILTER (setting = 'graph_max_batch') AS told_max,
-        max(list_max(list_transform(regexp_extract_all(told, '\\d+'), size -> size::DOUBLE))) FILTER (setting = 'graph_sizes') AS told_largest,
+        max(list_max(regexp_extract_all(told, '\\d+')::DOUBLE[])) FILTER (setting = 'graph_sizes') AS told_largest,
         max(told_count) FILTER (setting = 'running_limit') AS running_limit,
         max(told_count) FILTER (setting = 'data_parallel') AS data_parallel, bool_or(setting = 'dp_attention' AND told = 'true') AS is_dp_attention,
         max(told_count) FILTER (setting = 'spec_tokens') AS spec_tokens, bool_or(setting = 'eager' AND told = 'true') AS is_eager

@@ -4,8 +4,8 @@ What happens: a prefix cache keeps whole blocks. Models that mix attention with 
 tokens, and a system prompt of 240 tokens never fills one: every look-up fails, on a cache that is on and works.
 
 How it is detected: prefix caching is on and was asked, not one token was found, and the common prefix of the prompts is shorter than a
-block. Where the length of the prefix is not known, the finding says that it is this or prompts without anything in common,
-and counts as a note unless the block is unusually large.
+block. Where the length of the prefix is not known and the block is unusually large, the finding says that it is this or prompts
+without anything in common.
 
 When it is not this: prefixes longer than a block that are not found are `prefix-miss`. A cache that is off is `prefix-cache-off`.
 """
@@ -70,12 +70,13 @@ def judge(row: Hits) -> Verdict:
         ),
     )
     if row.shared_prefix_count is None:
-        is_large = row.is_block_known and row.block_count >= THRESHOLDS["large_block"].value
+        if not row.is_block_known or row.block_count < THRESHOLDS["large_block"].value:
+            return None  # most prompts that find nothing have nothing in common
         return Finding(
             summary=f"{asked} in the prefix cache and none was found: prompts share less than a block of {row.block_count:.0f} tokens, or nothing",
             evidence=evidence,
-            severity=Severity.MEDIUM if is_large else Severity.INFO,
-            confidence=0.55 if is_large else 0.3,
+            severity=Severity.MEDIUM,
+            confidence=0.55,
         )
     if row.shared_prefix_count >= row.block_count or row.shared_prefix_count < 1:
         return None
