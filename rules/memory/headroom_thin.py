@@ -7,7 +7,7 @@ How it is detected: an allocation failed, the process itself holds the device, a
 device and more is in use while it works. Or the allocator says that it had to try again (`cudaMalloc retries`, or the warning
 `memory allocation failed with OOM on device`, which is no failure by itself).
 
-When it is not this: whatever else explains a failure is told instead. An engine that has taken its share for the KV cache on purpose,
+When it is not this: whatever else explains a failure is told instead, or stands before this one, which is never more than high. An engine that has taken its share for the KV cache on purpose,
 90 % of the device or so, has headroom.
 """
 
@@ -63,7 +63,7 @@ def judge(row: Failure) -> Verdict:
         return Finding(
             summary="the driver refused memory; the message has no figures, so that nothing says who holds the device",
             evidence=(Evidence("figures in the message", 0, "figures"),),
-            severity=Severity.CRITICAL,
+            severity=Severity.HIGH,
             confidence=0.3,
             label="nobody says by whom",
         )
@@ -83,7 +83,7 @@ def judge(row: Failure) -> Verdict:
                 else ()
             ),
         ),
-        severity=Severity.CRITICAL,
+        severity=Severity.HIGH,
         bytes=row.tried_bytes,
         confidence=0.7 if row.stack else 0.5,
         label=f"by {what}",
@@ -126,7 +126,7 @@ def judge_snapshot(row: SnapshotFailure) -> Verdict:
             Evidence("held by it", row.held_bytes, "bytes"),
             *((Evidence("age of these blocks, median", row.age_ns, "ns"),) if row.age_ns is not None else ()),
         ),
-        severity=Severity.CRITICAL,
+        severity=Severity.HIGH,
         bytes=row.requested_bytes,
         confidence=0.6,
         label="by the run's own tensors",
