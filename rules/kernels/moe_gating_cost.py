@@ -6,13 +6,14 @@ small kernels this takes a fixed time a layer, and with few tokens it outweighs 
 
 How it is detected: recordings with expert products (grouped or fused expert kernels, by name). Routing is every kernel
 named after gating, alignment, permutation or finalising, what runs on the stream between a top-k kernel and the first
-expert product, and, whatever they are called, twelve or more kernels and copies between the last dense product, which is
-the router's, and the first expert product of the layer: experts chosen in rounds of maximum and mask have no name of
+expert product, and, whatever they are called, twelve or more kernels and copies between the last dense product, which
+is the router's, and the first expert product of the layer: experts chosen in rounds of maximum and mask have no name of
 their own. It is at least 15 % of the time of routing and experts together. The win is the run replayed with routing at
 5 % of the expert layers, and at no less than 17 us a layer; the distances between the kernels stay.
 
-When it is not this: a loop over experts in Python is `moe-expert-loop`. A top-k without an expert product behind it belongs
-to sampling. One kernel that takes most of the time between router and product prepares weights. With the host behind, the routing kernels cost their launches: `host-dispatch-bound`.
+When it is not this: a loop over experts in Python is `moe-expert-loop`. A top-k without an expert product behind it
+belongs to sampling. One kernel that takes most of the time between router and product prepares weights. With the host
+behind, the routing kernels cost their launches: `host-dispatch-bound`.
 """
 
 from typing import NamedTuple
@@ -96,7 +97,7 @@ ROUTING = f"""
             max(CASE WHEN is_top_k THEN place END) OVER before AS top_k_before,
             max(CASE WHEN is_product THEN place END) OVER before AS product_before,
             max(CASE WHEN family = 'gemm' AND NOT is_product THEN place END) OVER before AS dense_before,
-            max(CASE WHEN NOT is_product AND family IN ('attention', 'rope', 'kv_cache', 'collective') THEN place END) OVER before AS other_before,
+            max(CASE WHEN family IN ('attention', 'rope', 'kv_cache', 'collective') THEN place END) OVER before AS other_before,
             max(CASE WHEN is_product OR family IN ('gemm', 'attention') THEN place END) OVER before AS work_before,
             max(CASE WHEN is_product THEN place END) OVER ahead AS last_product,
             min(CASE WHEN is_product THEN place END) OVER after AS product_after,

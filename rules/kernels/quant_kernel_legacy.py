@@ -1,17 +1,22 @@
-"""Quantised weights run on slow kernels: AWQ, GPTQ or bitsandbytes without Marlin or Machete.
+"""Quantised weights run on slow kernels: AWQ, GPTQ or bitsandbytes without Marlin or Machete, or widened before each product.
 
-What happens: 4-bit weights are a quarter of the bytes, but the first kernels for them were written to show that the format
-works. They unpack weights into memory before a plain product, or multiply with layouts that neither coalesce nor use the
-matrix units well. A quantised model then decodes slower than it could in 16 bits; a public case gained 5.3 times by
-dropping the flag that forced such a kernel.
+What happens: 4-bit weights are a quarter of the bytes, but the first kernels for them were written to show that the
+format works. They unpack weights into memory before a plain product, or multiply with layouts that neither coalesce nor
+use the matrix units well. A quantised model then decodes slower than it could in 16 bits; a public case gained 5.3
+times by dropping the flag that forced such a kernel.
 
 How it is detected: kernels of AWQ, GPTQ, ExLlama and bitsandbytes, by name, take at least 20 % of the time of matrix
 products and unpacking together. The win is the run replayed with products at a third of their time and unpacking gone,
-which Marlin does in registers. In a log or a configuration: the method is forced to awq or gptq, is bitsandbytes, or the engine
-says that it is not fully optimized.
+which Marlin does in registers. Without such names: in front of at least 80 % of the matrix products stands an
+elementwise kernel, or several, that takes longer than the product itself, as where INT8 weights are widened outside a
+compiled model. The win is the run replayed without these kernels, without the scaling that follows each product, and
+without their launches: the same products on 16-bit weights. In a log or a configuration: the method is forced to awq or
+gptq, is bitsandbytes, or the engine says that it is not fully optimized.
 
-When it is not this: Marlin and Machete kernels are the fast ones. Before compute capability 8.0 there is nothing faster, and
-the finding says so in place of a win. FP8 weights on older devices are `fp8-no-hardware`.
+When it is not this: Marlin and Machete kernels are the fast ones. Before compute capability 8.0 there is nothing
+faster, and the finding says so in place of a win. Casts of activations are shorter than the product they feed. Kernels
+that narrow 32-bit floats before each product are autocast over weights kept in 32 bits: load them in 16. FP8 weights on
+older devices are `fp8-no-hardware`.
 """
 
 from typing import NamedTuple
@@ -52,6 +57,11 @@ THRESHOLDS = {
         "of the products' time",
         source="vllm-project/vllm#21376: 5.3 x for the whole run; a third is the careful end",
     ),
+    "min_widened": Threshold(0.8, "share of matrix products", source="all linear layers, less the head and the router"),
+    "min_products": Threshold(24, "matrix products", source="four a layer; fewer are less than a small model"),
+    "shortest_us": Threshold(
+        4.0, "us", source="own H200 recordings: elementwise kernels over a few tokens take 1 to 3 us"
+    ),
     "min_compute_major": Threshold(8, "compute capability", source="Marlin needs 8.0: github.com/IST-DASLab/marlin"),
 }
 
@@ -64,24 +74,15 @@ LEGACY = (
 )
 
 KERNELS = f"""
-    SELECT op.device_op_id, op.start_ns, op.end_ns, text.text AS name, op.family,
-        regexp_matches(lower(text.text), '{LEGACY}') AND NOT regexp_matches(lower(text.text), 'marlin|machete') AS is_legacy,
-        regexp_matches(lower(text.text), '{UNPACKING}') AS is_unpacking
-    FROM device_op AS op JOIN text ON text_id = name_id, steady_window
-    WHERE op.start_ns >= from_ns AND op.start_ns < until_ns
+    SELECT op.device_op_id, op.start_ns, op.end_ns, name_id, is_legacy, is_unpacking
+    FROM device_op AS op JOIN (
+        SELECT name_id, family, regexp_matches(lower(name), '{LEGACY}') AND NOT regexp_matches(lower(name), 'marlin|machete') AS is_legacy,
+            regexp_matches(lower(name), '{UNPACKING}') AS is_unpacking
+        FROM kernel_name) AS named USING (name_id), steady_window
+    WHERE (is_legacy OR named.family = 'gemm') AND op.start_ns >= from_ns AND op.start_ns < until_ns
 """
 
 SQL = f"""
-WITH named AS (
-    SELECT name_id, regexp_matches(lower(name), '{LEGACY}') AND NOT regexp_matches(lower(name), 'marlin|machete') AS is_legacy,
-        regexp_matches(lower(name), '{UNPACKING}') AS is_unpacking, family
-    FROM kernel_name
-),
-timed AS (
-    SELECT op.start_ns, op.end_ns, name_id, is_legacy, is_unpacking
-    FROM device_op AS op JOIN named USING (name_id), steady_window
-    WHERE (is_legacy OR named.family = 'gemm') AND op.start_ns >= from_ns AND op.start_ns < until_ns
-)
 SELECT count(*) FILTER (is_legacy) AS legacy_count, coalesce(sum(end_ns - start_ns) FILTER (is_legacy), 0)::BIGINT AS legacy_ns,
     coalesce(sum(end_ns - start_ns) FILTER (is_legacy AND is_unpacking), 0)::BIGINT AS unpacking_ns,
     sum(end_ns - start_ns)::BIGINT AS product_ns, (SELECT sum(busy_ns)::BIGINT FROM device_busy) AS busy_ns,
@@ -89,7 +90,7 @@ SELECT count(*) FILTER (is_legacy) AS legacy_count, coalesce(sum(end_ns - start_
     arg_max(start_ns, end_ns - start_ns) FILTER (is_legacy) AS longest_start_ns,
     arg_max(end_ns, end_ns - start_ns) FILTER (is_legacy) AS longest_end_ns,
     (SELECT max(compute_major) FROM device WHERE vendor = 'nvidia') AS compute_major
-FROM timed
+FROM ({KERNELS})
 """
 
 CURE = Cure(
@@ -134,22 +135,147 @@ def judge(row: LegacyKernels) -> Verdict:
         return Cleared(
             f"quantised weights take {share:.0%} of the products' time, but this device is too old for faster kernels"
         )
+    longest = Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns)
     return Finding(
         summary=f"{row.legacy_count:,} kernels of older quantisation code take {share:.0%} of the products' time,"
         f" {row.legacy_ns / row.busy_ns:.0%} of the device's time",
         evidence=(
-            Evidence(
-                "slow quantised kernels",
-                share,
-                "share of products' time",
-                Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns),
-            ),
+            Evidence("slow quantised kernels", share, "share of products' time", longest),
             Evidence("of it unpacking into memory", row.unpacking_ns / row.legacy_ns, "share of their time"),
             Evidence("most frequent of them", row.name or "", "kernel"),
         ),
         cure=CURE,
         confidence=0.75,
         cleared=f"slow quantised kernels take {share:.0%} of the products' time, but other things hold the run up",
+    )
+
+
+WIDENING = """
+    WITH named AS (
+        SELECT name_id, family IN ('elementwise', 'quantise') AS is_elementwise, family = 'gemm' AS is_gemm,
+            family = 'gemm' AND NOT regexp_matches(lower(name), 'splitk_?reduce|prepare_grouped') AS is_product,
+            regexp_matches(lower(name), 'b?float16_copy_kernel') AS is_narrowing
+        FROM kernel_name
+    ),
+    sequence AS (
+        SELECT op.device_op_id, op.source_id, op.device_id, op.stream_id, op.start_ns, op.end_ns, end_ns - start_ns AS own_ns,
+            is_elementwise, is_gemm, is_product, is_narrowing,
+            row_number() OVER (PARTITION BY op.source_id, op.device_id, op.stream_id ORDER BY op.device_op_id) AS place
+        FROM device_op AS op JOIN named USING (name_id), steady_window
+        WHERE op.start_ns >= from_ns AND op.start_ns < until_ns
+            -- most recordings end here, at little cost
+            AND (SELECT sum(end_ns - start_ns) FILTER (family IN ('elementwise', 'quantise')) > $min_share * sum(end_ns - start_ns) FILTER (family = 'gemm')
+                FROM device_op)
+    ),
+    fed AS (
+        SELECT *, min(CASE WHEN is_product THEN place END) OVER after AS product_place,
+            first_value(CASE WHEN is_product THEN own_ns END IGNORE NULLS) OVER after AS product_ns,
+            count(*) FILTER (is_product) OVER before AS block
+        FROM sequence
+        WINDOW before AS (PARTITION BY source_id, device_id, stream_id ORDER BY place ROWS UNBOUNDED PRECEDING),
+            after AS (PARTITION BY source_id, device_id, stream_id ORDER BY place ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING)
+    ),
+    sized AS (
+        SELECT *, coalesce(is_elementwise AND own_ns > product_ns AND own_ns >= 1000 * $shortest_us, false) AS is_long FROM fed
+    ),
+    paired AS (
+        SELECT *, is_long AND min(CASE WHEN NOT is_long THEN place END) OVER (PARTITION BY source_id, device_id, stream_id ORDER BY place
+            ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) = product_place AS is_widening
+        FROM sized
+    ),
+    told AS (
+        SELECT *, is_product AND coalesce(lag(is_widening) OVER (PARTITION BY source_id, device_id, stream_id ORDER BY place), false) AS is_widened
+        FROM paired
+    ),
+    -- short elementwise kernels that follow a widened product directly
+    followed AS (
+        SELECT *, bool_or(is_widened) OVER product AS is_of_widened,
+            count(*) FILTER (NOT is_gemm AND (is_long OR NOT is_elementwise)) OVER (product ORDER BY place) AS other_count,
+            count(*) FILTER (NOT is_gemm) OVER (product ORDER BY place) AS rank_behind
+        FROM told WINDOW product AS (PARTITION BY source_id, device_id, stream_id, block)
+    ),
+    behind AS (
+        SELECT quantile_disc(count, 0.2) AS scaling_count FROM (
+            SELECT count(*) FILTER (NOT is_gemm AND other_count = 0) AS count FROM followed WHERE is_of_widened
+            GROUP BY source_id, device_id, stream_id, block)
+    ),
+    sorted AS (
+        SELECT *, coalesce(is_of_widened AND NOT is_gemm AND other_count = 0 AND rank_behind <= scaling_count, false) AS is_scaling
+        FROM followed, behind
+    )
+"""
+
+WIDENED_SQL = f"""{WIDENING}
+SELECT count(*) FILTER (is_product) AS product_count, count(*) FILTER (is_widened) AS widened_count,
+    coalesce(sum(own_ns) FILTER (is_gemm), 0)::BIGINT AS product_ns, coalesce(sum(own_ns) FILTER (is_widening), 0)::BIGINT AS widening_ns,
+    coalesce(sum(own_ns) FILTER (is_widening AND is_narrowing), 0)::BIGINT AS narrowing_ns,
+    max(scaling_count) AS scaling_count,
+    arg_max(start_ns, own_ns) FILTER (is_widening) AS longest_start_ns, arg_max(end_ns, own_ns) FILTER (is_widening) AS longest_end_ns,
+    (SELECT sum(busy_ns)::BIGINT FROM device_busy) AS busy_ns
+FROM sorted
+"""
+
+_GONE = f"{WIDENING} SELECT device_op_id FROM sorted WHERE is_widening OR is_scaling"
+_GONE_CALLS = f"""
+    WITH gone AS (
+        SELECT DISTINCT source_id, pid, tid, interval_id
+        FROM ({_GONE}) JOIN launch USING (device_op_id) JOIN thread_call USING (host_call_id) WHERE op_count = 1
+    )
+    SELECT host_call_id FROM thread_call JOIN gone USING (source_id, pid, tid, interval_id) WHERE call_class IN ('launch', 'other')
+"""
+_VALUES = {name: THRESHOLDS[name].value for name in ("min_share", "shortest_us")}
+
+WIDENED_CURE = Cure(
+    steps=(
+        CureStep(Target.DEVICE_OP, Act.REMOVE, _GONE, values=_VALUES),
+        CureStep(Target.HOST_CALL, Act.REMOVE, _GONE_CALLS, values=_VALUES),
+        CureStep(Target.SILENCE, Act.REMOVE, _GONE_CALLS, values=_VALUES),
+    ),
+    is_host_work=False,
+    spread=1.5,
+)
+
+
+class WidenedWeights(NamedTuple):
+    """Products of the window, and the long elementwise kernels directly before them."""
+
+    product_count: int
+    widened_count: int
+    product_ns: int
+    widening_ns: int
+    narrowing_ns: int
+    scaling_count: int | None
+    longest_start_ns: int | None
+    longest_end_ns: int | None
+    busy_ns: int | None
+
+
+def judge_widened(row: WidenedWeights) -> Verdict:
+    """Nearly every product waits for its weights to be written out in a wider type."""
+    if row.product_count < THRESHOLDS["min_products"].value or not row.busy_ns:
+        return None
+    widened = row.widened_count / row.product_count
+    if widened < THRESHOLDS["min_widened"].value:
+        return None
+    share = row.widening_ns / row.busy_ns
+    if 2 * row.narrowing_ns > row.widening_ns:
+        return Cleared(
+            f"a kernel before {widened:.0%} of the matrix products narrows 32-bit floats, {share:.0%} of the device's time: autocast"
+            " over weights kept in 32 bits, not quantisation; load the weights in 16 bits"
+        )
+    longest = Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns)
+    return Finding(
+        summary=f"weights are widened in kernels of their own before {widened:.0%} of the matrix products: {share:.0%} of the device's"
+        f" time, {row.widening_ns / row.product_ns:.1f} times as long as the products",
+        evidence=(
+            Evidence("widening before products", share, "share of device time", longest),
+            Evidence("products with widened weights", widened, "share of matrix products"),
+            Evidence("widening against products", row.widening_ns / row.product_ns, "x"),
+            Evidence("scaling kernels behind each", float(row.scaling_count or 0), "kernels"),
+        ),
+        cure=WIDENED_CURE,
+        confidence=0.75,
+        cleared=f"weights are widened before {widened:.0%} of the matrix products, but other things hold the run up",
     )
 
 
@@ -244,6 +370,18 @@ FIXES = (
         "tinygemm kernels unpack in registers",
         source="https://docs.pytorch.org/ao/stable/workflows/inference.html",
     ),
+    Fix(
+        "pytorch",
+        'torch.compile(model, mode="max-autotune") after quantize_; or weights in bfloat16 where they fit',
+        "outside a compiled model each weight is widened in memory before its product",
+        source="https://docs.pytorch.org/ao/stable/workflows/inference.html",
+    ),
+    Fix(
+        "engine",
+        "--quantization none (or fp8)",
+        "products read their weights as they are stored",
+        source="python -m engine bench --help",
+    ),
 )
 
 RULE = Rule(
@@ -253,7 +391,10 @@ RULE = Rule(
     row=LegacyKernels,
     judge=judge,
     fixes=FIXES,
-    verify="record again: kernel names say marlin or machete; tokens a second rise.",
+    verify="record again: kernel names say marlin or machete, no long elementwise kernel before a product; tokens a second rise.",
     doc=__doc__,
-    also=(Sign(("engine_evidence",), ("engine-log", "engine-config"), LOG_SQL, SaidSlow, judge_log),),
+    also=(
+        Sign(ABOUT.reads, ABOUT.needs, WIDENED_SQL, WidenedWeights, judge_widened),
+        Sign(("engine_evidence",), ("engine-log", "engine-config"), LOG_SQL, SaidSlow, judge_log),
+    ),
 )
