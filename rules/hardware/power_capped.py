@@ -28,6 +28,7 @@ ABOUT = About(
 THRESHOLDS = {
     "min_share": Threshold(0.5, "share of busy samples", source="rule of thumb: short peaks reach any limit"),
     "at_limit": Threshold(0.97, "of the limit", source="rule of thumb: power is averaged over 25 to 1000 ms"),
+    "hot_celsius": Threshold(85.0, "degrees Celsius", source="above it heat may hold the clock as well as power"),
     "memory_clock_up": Threshold(0.98, "of the highest memory clock", source="rule of thumb: decode waits for memory"),
     "max_clock_share": Threshold(0.95, "of the highest SM clock", source="rule of thumb: less is within boost noise"),
 }
@@ -36,7 +37,7 @@ SQL = """
 SELECT state.device_id, state.name, busy_count, reasoned_count, power_cap_count, power_brake_count, thermal_count, sm_clock_hz, sm_clock_max_hz,
     memory_clock_hz, memory_clock_max_hz, power_watts, power_limit_watts,
     coalesce(power_limit_default_watts, power_stated_watts) AS default_watts, power_limit_default_watts IS NOT NULL AS is_default_known,
-    (SELECT avg(busy_ns / (until_ns - from_ns)) FROM device_busy, steady_window) AS recorded_busy_share
+    (SELECT avg(busy_ns / (until_ns - from_ns)) FROM device_busy, steady_window) AS recorded_busy_share, temperature_celsius
 FROM gpu_busy_state AS state LEFT JOIN gpu_model USING (name) ORDER BY state.device_id
 """
 
@@ -60,6 +61,7 @@ class Power(NamedTuple):
     default_watts: float | None
     is_default_known: bool
     recorded_busy_share: float | None
+    temperature_celsius: float | None
 
 
 def judge(row: Power) -> Verdict:
@@ -88,6 +90,11 @@ def judge(row: Power) -> Verdict:
     if clock is not None and clock >= THRESHOLDS["max_clock_share"].value:
         return Cleared(
             f"GPU {row.device_id} draws its limit of {row.power_limit_watts:.0f} W and holds {clock:.0%} of its clock"
+        )
+    if not row.reasoned_count and (row.temperature_celsius or 0.0) >= THRESHOLDS["hot_celsius"].value:
+        return Cleared(
+            f"GPU {row.device_id} draws its limit of {row.power_limit_watts:.0f} W, but at {row.temperature_celsius:.0f} C heat may be the"
+            " reason: nvidia-smi -q -d PERFORMANCE names it"
         )
     memory = _share(row.memory_clock_hz, row.memory_clock_max_hz)
     memory_up = memory is not None and memory >= THRESHOLDS["memory_clock_up"].value

@@ -48,3 +48,20 @@ def test_once_may_be_anything(clinic: Clinic) -> None:
 
 def test_is_silent_when_the_clock_is_up_at_once(clinic: Clinic) -> None:
     assert RULE not in clinic.told(visits(3, FAST, True)).found
+
+
+def latencies(first_ms: list[int]) -> str:
+    """A client's log: twelve seconds of silence, one request, then three in a row; again and again."""
+    lines, now = ["timestamp,latency_ms"], 1000.0
+    for first in first_ms:
+        now += 12.0
+        for latency in (first, 60, 61, 60):
+            lines.append(f"{now:.3f},{latency}")
+            now += latency / 1000
+    return "\n".join(lines) + "\n"
+
+
+def test_tells_it_from_a_clients_log(clinic: Clinic) -> None:
+    summary = clinic.told(latencies([180, 182, 175, 190])).finding(RULE)["summary"]
+    assert "3 of 3 requests after 12 s of silence take 3.0 times the median" in summary
+    assert "no habit" in clinic.told(latencies([180, 182, 60, 61, 62])).ruled_out[RULE]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tests.support.device_texts import busy, query_gpu
+from tests.support.device_texts import busy, query_gpu, smi_table
 from tests.support.verdicts import Clinic
 
 RULE = "power-capped"
@@ -38,3 +38,12 @@ def test_knows_the_default_of_a_product_from_its_data_sheet(clinic: Clinic) -> N
 def test_a_power_brake_is_high_at_any_limit(clinic: Clinic) -> None:
     rows = busy(clocks_event_reasons__hw_power_brake_slowdown="Active", clocks__current__sm="990 MHz")
     assert clinic.told(query_gpu(rows)).finding(RULE)["severity"] == "high"
+
+
+def test_a_hot_card_whose_reasons_nobody_asked_for_is_not_called_capped(clinic: Clinic) -> None:
+    table = smi_table(
+        [{"name": "NVIDIA RTX A4000", "temp": 93, "power": 99, "limit": 100, "busy": 100, "total": 16376}]
+    )
+    verdicts = clinic.told(table)
+    assert RULE not in verdicts.found
+    assert "heat may be the reason" in verdicts.ruled_out[RULE]
