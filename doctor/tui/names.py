@@ -8,7 +8,7 @@ from doctor.reports.wording import clean
 
 _WITHOUT_NAME = ("<unnamed>::", "(anonymous namespace)::")
 _WHAT_IT_COMPUTES = re.compile(
-    r"CUDAFunctor(?:OnSelf|OnOther)?_(\w+)|(\w+?)(?:_kernel_cuda|_cuda_kernel|_kernel_impl|_kernel|Functor)(?=[(<,>_])"
+    r"CUDAFunctor(?:On[A-Z][a-z]+)?_(\w+)|(\w+?)(?:_kernel_cuda|_cuda_kernel|_kernel_impl|_kernel|Functor)(?=[(<,>_])"
 )
 _SAYS_NOTHING = frozenset({"Binary", "Unary", "BUnary", "AUnary", "gpu", "gpu_kernel_impl", "Compare", "Opaque"})
 

@@ -64,6 +64,11 @@ class Terminal:
         await self._pilot._post_mouse_events([events.MouseScrollUp], widget, at)
         await self._pilot.pause()
 
+    async def click(self, widget: Widget, at: tuple[int, int]) -> None:
+        """Click on a place of a widget."""
+        await self._pilot.click(widget, offset=at)
+        await self._pilot.pause()
+
     async def drag(self, widget: Widget, start: tuple[int, int], end: tuple[int, int]) -> None:
         """Press at one place of a widget, move, and let go at another."""
         await self._pilot.mouse_down(widget, start)

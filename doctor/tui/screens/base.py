@@ -33,6 +33,7 @@ class DoctorScreen(Screen[None]):
     MODE: ClassVar[str]
     NEEDS_CASE: ClassVar[bool] = True
     CSS_PATH: ClassVar[CSSPathType | None] = ["base.tcss"]
+    AUTO_FOCUS: ClassVar[str | None] = ""  # an input line that is not shown yet would swallow the number keys
 
     def __init__(self) -> None:
         self.case: CaseDesk | None = None

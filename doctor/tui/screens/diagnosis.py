@@ -17,7 +17,7 @@ from doctor.tui.messages import CopyText, Place, ShowPlace
 from doctor.tui.screens.base import DoctorScreen
 from doctor.tui.snapshot import Snapshot
 from doctor.tui.widgets.diagnosis.finding_list import FindingList
-from doctor.tui.widgets.diagnosis.finding_page import FindingPage
+from doctor.tui.widgets.diagnosis.finding_page import FindingPage, leads_to_a_place
 from doctor.tui.widgets.diagnosis.verdict import Verdict
 
 
@@ -88,7 +88,7 @@ class DiagnosisScreen(DoctorScreen):
         if finding is None:
             return
         for evidence in finding.evidence:
-            if evidence.where is not None and (evidence.where.start_ns is not None or evidence.where.range):
+            if leads_to_a_place(evidence):
                 self._go_to(evidence)
                 return
         self._go_to_window(finding)
@@ -114,7 +114,7 @@ class DiagnosisScreen(DoctorScreen):
 
     def _go_to(self, evidence: Evidence) -> None:
         where = evidence.where
-        if where is None or (where.start_ns is None and not where.range):
+        if where is None or not leads_to_a_place(evidence):
             self.notify("This figure is of the whole window: it has no place of its own")
             return
         place = Place(where.start_ns, where.end_ns, evidence.name, where.range, where.device_id, where.stream_id)

@@ -128,6 +128,8 @@ class KernelsScreen(DoctorScreen):
         self.query_one("#caption", Static).update(self._caption(column))
 
     def _caption(self, column: _Column) -> str:
+        if not self._groups:
+            return "There are no kernels here."
         where = "the window" if self._is_in_window and self._window is not None else "the whole recording"
         what = "kernel names" if self._is_by_name else "families"
         total = format_ns(sum(group.total_ns for group in self._shown))

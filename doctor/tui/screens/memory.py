@@ -53,7 +53,7 @@ class MemoryScreen(DoctorScreen):
             yield Static(id="failures")
             yield Static(id="devices", classes="caption")
             yield Static(id="figures")
-            yield Static("Copies", classes="heading")
+            yield Static("Copies", classes="heading", id="copies-heading")
             yield DataTable(id="copies", cursor_type="row")
             yield Static("Allocation calls", classes="heading", id="calls-heading")
             yield DataTable(id="calls", cursor_type="row")
@@ -120,6 +120,8 @@ class MemoryScreen(DoctorScreen):
         table.clear(columns=True)
         table.add_columns("direction", "from", "to", "count", "bytes", "time", "rate")
         red = colour(self.app, "error")
+        none = "" if copies else ": none in this evidence"
+        self.query_one("#copies-heading", Static).update(f"Copies{none}")
         for copy in copies:
             table.add_row(
                 copy.direction,
@@ -135,7 +137,7 @@ class MemoryScreen(DoctorScreen):
         table: DataTable[str] = self.query_one("#calls", DataTable)
         table.clear(columns=True)
         table.add_columns("call", "count", "host time", "longest")
-        none = "" if calls else ": none in this recording"
+        none = "" if calls else ": none in this evidence"
         self.query_one("#calls-heading", Static).update(f"Allocation calls{none}")
         for call in calls:
             table.add_row(call.function, format_count(call.count), format_ns(call.total_ns), format_ns(call.longest_ns))

@@ -142,6 +142,23 @@ def test_what_was_held_when_the_recording_began_is_in_every_cell(case: duckdb.Du
     assert max(value or 0.0 for value in values) <= track.top
 
 
+def test_samples_without_a_recording_make_a_timeline_of_their_own(tmp_path: Path) -> None:
+    lines = ["timestamp, name, index, utilization.gpu [%], memory.used [MiB], memory.total [MiB], power.draw [W]"]
+    lines += [
+        f"2025/11/20 10:00:0{n}.000, NVIDIA H200, 0, {n * 10} %, {n} MiB, 143771 MiB, {n}.00 W" for n in range(10)
+    ]
+    (tmp_path / "smi.csv").write_text("\n".join(lines) + "\n", "utf-8")
+    connection = open_for_viewing(saved_case(tmp_path / "smi.csv", tmp_path))
+    prepare(connection)
+    found = {track.label: track for track in tracks(connection)}
+    assert found["busy"].top == pytest.approx(0.9)
+    assert found["memory"].top == 9 * 2**20
+    values = track_cells(connection, whole(connection, 3))[found["power"].track_id]
+    assert [round(value or 0.0) for value in values] == [2, 5, 8]
+    assert lanes(connection) == ()
+    connection.close()
+
+
 def test_two_cursors_see_the_same_lanes(case: duckdb.DuckDBPyConnection) -> None:
     assert lanes(viewing_cursor(case)) == lanes(case)
 

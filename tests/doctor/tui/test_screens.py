@@ -10,6 +10,8 @@ from textual.widgets import DataTable, Input, OptionList, TextArea
 
 from doctor.tui.snapshot import Phase
 from doctor.tui.widgets.diagnosis.finding_page import FindingPage
+from doctor.tui.widgets.diagnosis.framework_bar import FrameworkBar
+from doctor.tui.widgets.navigation import NavigationBar
 from doctor.tui.widgets.timeline.canvas import TimelineCanvas
 from tests.support.samples import sample, trace_of
 from tests.support.terminal_app import Stage, Terminal, at_a_terminal, terminal
@@ -94,6 +96,18 @@ def test_the_mouse_zooms_chooses_and_drags(large: Stage) -> None:
         assert canvas.view.length_ns == before.length_ns
 
     large.play(scene)
+
+
+def test_the_mouse_changes_screens_and_frameworks(small: Stage) -> None:
+    async def scene(person: Terminal) -> None:
+        await person.go("diagnosis")
+        await person.sees("idle with an empty queue")
+        await person.click(person.app.screen.query_one(FrameworkBar), (14, 0))
+        await person.sees(r"\[vLLM\]")
+        await person.click(person.app.screen.query_one(NavigationBar), (27, 0))
+        await person.sees("34 of 34 kernel names")
+
+    small.play(scene)
 
 
 def test_kernels_are_sorted_filtered_grouped_and_found(large: Stage) -> None:

@@ -112,6 +112,12 @@ class FindingPage(VerticalScroll):
             widget.display = bool(finding.evidence)
 
 
+def leads_to_a_place(evidence: Evidence) -> bool:
+    """True where the evidence names a stretch of the recording."""
+    where = evidence.where
+    return where is not None and (where.start_ns is not None or bool(where.range))
+
+
 def _by_framework(finding: RankedFinding) -> tuple[_Framework, ...]:
     targets = dict.fromkeys(fix.target for fix in finding.fixes)
     return tuple(_Framework(target, tuple(fix for fix in finding.fixes if fix.target == target)) for target in targets)
@@ -134,7 +140,7 @@ def _evidence(diagnosis: Diagnosis, finding: RankedFinding) -> list[Option]:
         options.append(
             Option(
                 Content.assemble(
-                    "→ " if place else "  ",
+                    "→ " if leads_to_a_place(entry) else "  ",
                     f"{wording.clean(entry.name):<{width}}  ",
                     (wording.evidence_value(entry), "bold"),
                     (f"  {place}" if place else "", _MUTED),

@@ -24,12 +24,10 @@ from doctor.case.timeline.tracks import Track
 from doctor.case.timeline.view import View
 from doctor.errors import DoctorError
 from doctor.tui.case_desk import CaseDesk
-from doctor.tui.widgets.timeline import painting
-from doctor.tui.widgets.timeline.naming import lane_name
-from doctor.tui.widgets.timeline.painting import Mark
+from doctor.tui.widgets.timeline.painting import Mark, figure
 from doctor.tui.widgets.timeline.rows import Row, placed
+from doctor.tui.widgets.timeline.scene import HEAD_LINES, Look, Spot, scene
 
-_HEAD_LINES = 2
 _ZOOM = 2.0
 _PAN = 0.5
 _WHEEL_ZOOM = 1.4
@@ -63,12 +61,13 @@ class TimelineCanvas(Widget, can_focus=True):
     class Looked(Message):
         """Another picture is painted: what is under the cursor, and how wide a cell is."""
 
-        def __init__(self, shown: Picture, cursor_ns: int, lane: Lane | None) -> None:
+        def __init__(self, shown: Picture, cursor_ns: int, lane: Lane | None, tracks: Sequence[Track]) -> None:
             self.view = shown.drawing.view
             self.facts = shown.selected
             self.silence_ns = shown.silence_ns
             self.cursor_ns = cursor_ns
             self.lane = lane
+            self.figures = tuple(_figure(track, shown, cursor_ns) for track in tracks)
             super().__init__()
 
     def __init__(self) -> None:
@@ -194,14 +193,14 @@ class TimelineCanvas(Widget, can_focus=True):
             if case is self._case:
                 self._picture = answer
                 self.paint()
-                self.post_message(self.Looked(answer, self._cursor_ns, lane))
+                self.post_message(self.Looked(answer, self._cursor_ns, lane, self._tracks))
 
     @property
     def _chosen_lane(self) -> Lane | None:
         return self._lanes[self._chosen] if self._chosen < len(self._lanes) else None
 
     def _keep_chosen_in_sight(self) -> None:
-        lines = max(self.size.height - _HEAD_LINES, 1)
+        lines = max(self.size.height - HEAD_LINES, 1)
         self._first = min(self._first, self._chosen)
         self._rows = placed(self._lanes, self._tracks, self._first, lines)
         while self._chosen >= self._first + len(self._rows) and self._rows:
@@ -214,46 +213,14 @@ class TimelineCanvas(Widget, can_focus=True):
         """Paint the last picture, in the colours of the theme."""
         if self._picture is None:
             return
-        drawing, width = self._picture.drawing, self.label_width
-        is_dark = self.app.current_theme.dark
-        base = Style(color=self.styles.color.hex, bgcolor=self.styles.background.hex)
-        faint = base + Style(color="#8A97A3" if is_dark else "#66727D")
-        red = base + Style(color="#F0713A" if is_dark else "#A83A00", bold=True)
-        strips = [
-            painting.strip_of("time", width, painting.axis(drawing.view, self._origin_ns, faint), faint),
-            painting.strip_of("findings", width, painting.marks_row(self._marks, drawing.view, red), red),
-        ]
-        for row in self._rows:
-            strips += self._row_strips(row, self._picture, base, is_dark=is_dark)
-        self._strips = strips
+        look = Look(
+            base=Style(color=self.styles.color.hex, bgcolor=self.styles.background.hex),
+            is_dark=self.app.current_theme.dark,
+            label_width=self.label_width,
+            origin_ns=self._origin_ns,
+        )
+        self._strips = scene(self._picture, self._rows, self._marks, Spot(self._chosen_lane, self._cursor_ns), look)
         self.refresh()
-
-    def _row_strips(self, row: Row, shown: Picture, base: Style, *, is_dark: bool) -> list[Strip]:
-        view, width = shown.drawing.view, self.label_width
-        if row.lane is None:
-            assert row.track is not None
-            values = shown.tracks.get(row.track.track_id, (None,) * view.cells)
-            painted = painting.track_rows(values, row.track.top, row.height, base + Style(color="#8A97A3"))
-            names = [row.track.label, painting.figure(row.track.top, row.track.unit)]
-            is_chosen = False
-        else:
-            cells = shown.drawing.cells.get(row.lane.lane_id, ())
-            items = [item for item in shown.drawing.items if item.lane_id == row.lane.lane_id]
-            painted = painting.lane_rows(cells, items, view, row.height, base=base, is_dark=is_dark)
-            names, is_chosen = [lane_name(row.lane)], row.lane is self._chosen_lane
-        if is_chosen:
-            for line in painted:
-                line.mark_cell(view.cell_of(self._cursor_ns))
-        names += [""] * row.height
-        return [
-            painting.strip_of(
-                f"{'▸' if is_chosen and not place else ' '}{names[place]}",
-                width,
-                line,
-                base + Style(bold=is_chosen, reverse=is_chosen and not place),
-            )
-            for place, line in enumerate(painted)
-        ]
 
     def render_line(self, y: int) -> Strip:
         """One line of the screen, as painted last."""
@@ -333,9 +300,9 @@ class TimelineCanvas(Widget, can_focus=True):
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
         """Choose what is under the pointer, and begin to drag."""
-        if event.x < self.label_width and event.y < _HEAD_LINES:
+        if event.x < self.label_width and event.y < HEAD_LINES:
             return
-        row = next((row for row in self._rows if row.top <= event.y - _HEAD_LINES < row.top + row.height), None)
+        row = next((row for row in self._rows if row.top <= event.y - HEAD_LINES < row.top + row.height), None)
         if row is not None and row.lane is not None:
             self._chosen = self._lanes.index(row.lane)
         self._look(self._view, self._time_at(event.x))
@@ -376,3 +343,11 @@ class TimelineCanvas(Widget, can_focus=True):
         """The same stretch of time in as many cells as there are now."""
         if self._case is not None:
             self._look(View(self._view.start_ns, self._view.length_ns, self.cells), self._cursor_ns, self._item)
+
+
+def _figure(track: Track, shown: Picture, cursor_ns: int) -> str:
+    """The value of a track under the cursor, with its name."""
+    values = shown.tracks.get(track.track_id, ())
+    cell = shown.drawing.view.cell_of(cursor_ns)
+    value = values[cell] if 0 <= cell < len(values) else None
+    return f"{track.label} {'unknown' if value is None else figure(value, track.unit)}"

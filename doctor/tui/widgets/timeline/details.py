@@ -51,7 +51,9 @@ class Legend(Static):
 def _silence(looked: TimelineCanvas.Looked, origin_ns: int) -> Content:
     """How long the lane is silent around the cursor."""
     at = moment(looked.cursor_ns - origin_ns, looked.view.cell_ns)
-    where = "" if looked.lane is None else f" on {lane_name(looked.lane).strip()}"
+    if looked.lane is None:  # figures alone
+        return Content.assemble((f"{at} in", "bold"), f"\n{', '.join(looked.figures)}")
+    where = f" on {lane_name(looked.lane).strip()}"
     before, after = looked.silence_ns
     if before is None or after is None:
         return Content.assemble(("Nothing runs here", "bold"), f"{where}, {at} into the window")
