@@ -33,15 +33,27 @@ def contents_of(path: Path, progress: Progress = no_progress) -> bytes | None:
 
 
 def json_values(text: bytes) -> list[Any] | None:
-    """The values of a JSON document, or of JSON lines; None where it is neither."""
+    """The values of a JSON document, or of JSON lines; None where it is neither.
+
+    Programs that append a line for each run are stopped within one, or say something in between: a few lines that are
+    none do not hide the others.
+    """
     try:
         return [json.loads(text)]
     except (ValueError, RecursionError):
         pass
-    try:
-        return [json.loads(line) for line in text.splitlines() if line.strip()] or None
-    except (ValueError, RecursionError):
-        return None
+    found: list[Any] = []
+    strange_count = 0
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        try:
+            found.append(json.loads(line))
+        except (ValueError, RecursionError):
+            strange_count += 1
+            if not found:
+                return None
+    return found if found and strange_count <= max(1, len(found) // 4) else None
 
 
 def yaml_value(text: bytes) -> Any:

@@ -120,10 +120,11 @@ def damaged(raw: bytes, dice: random.Random) -> bytes:
             out[at] ^= 1 << dice.randrange(8)
         elif kind == 2:
             out[at:at] = dice.choice(
-                (b"-", b"9" * 30, b"(", b"{'a': ", b"[" * 60, b"&x *x ", b",", b'"', b": ", b"\x00", b"1e999")
+                (b"-", b"9" * 30, b"(", b"{'a': ", b"[" * 60, b"&x *x ", b",", b'"', b": ", b"1e999")
             )
         elif kind == 3:
-            out[at:at] = dice.randbytes(dice.choice((1, 9, 200)))
+            noise = dice.randbytes(dice.choice((1, 9, 200)))  # most texts hold no control characters, and are read then
+            out[at:at] = noise if dice.random() < 0.1 else bytes(max(byte, 32) for byte in noise)
         elif kind == 4:
             out += out[:at] * dice.choice((1, 1, 20))
         else:

@@ -6,6 +6,7 @@ time, never as Python strings. Memory is bounded by a piece, whatever the text a
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -45,7 +46,7 @@ class TextDocumentReader:
             path: an existing file.
             head: its first 64 KiB after decompression.
         """
-        if not _is_text(head):
+        if not _is_text(_Utf8().take(head)):
             return False
         desk = _Desk(new_scanners())
         for _ in desk.read(_pieces(open_evidence(path), no_progress, RECOGNISE_BYTES)):
@@ -173,9 +174,10 @@ def _any_of(words: Iterable[str]) -> str:
 
 def _pieces(file: EvidenceFile, progress: Progress, most_bytes: int | None = None) -> Iterator[bytes]:
     """Pieces of whole lines; a line without end is cut, so that memory stays bounded."""
-    pending, done = b"", 0
-    for chunk in file.chunks(progress):
-        done += len(chunk)
+    pending, done, text = b"", 0, _Utf8()
+    for raw in file.chunks(progress):
+        done += len(raw)
+        chunk = text.take(raw)
         end = chunk.rfind(b"\n") + 1
         if end:
             yield pending + chunk[:end]
@@ -188,10 +190,27 @@ def _pieces(file: EvidenceFile, progress: Progress, most_bytes: int | None = Non
         yield pending
 
 
+class _Utf8:
+    """A text as UTF-8: a console of Windows writes UTF-16, and an emptied log that goes on begins with zeros."""
+
+    def __init__(self) -> None:
+        self._has_begun = False
+        self._decoder: codecs.IncrementalDecoder | None = None
+
+    def take(self, chunk: bytes) -> bytes:
+        """The next bytes of the text."""
+        text = chunk if self._has_begun else chunk.lstrip(b"\0")
+        if text and not self._has_begun:
+            self._has_begun = True
+            if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                self._decoder = codecs.getincrementaldecoder("utf-16")(errors="replace")
+        return text if self._decoder is None else self._decoder.decode(text).encode("utf-8", "replace")
+
+
 def _is_text(head: bytes) -> bool:
-    """Few bytes that no text holds: a log may carry some broken ones."""
+    """Few bytes that no text holds: a log may carry some broken ones, and all of its head may be zeros."""
     strange = sum(head.count(bytes([byte])) for byte in (0, 1, 2, 3, 4, 5, 6))
-    return bool(head) and strange * 1000 <= len(head)
+    return strange * 1000 <= len(head)
 
 
 def _cut(facts: SourceFacts, fault: str) -> SourceFacts:

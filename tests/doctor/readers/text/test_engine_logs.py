@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import doctor
+from doctor.errors import EvidenceError
 from tests.support import engine_texts as texts
 
 
@@ -248,3 +249,26 @@ def test_python_that_makes_an_engine_gives_its_settings_and_advice_gives_none(ro
     )
     [settings] = rows(code, SETTINGS)
     assert dict(settings) == {"quantisation": "awq", "eager": "true", "spec_method": "ngram", "spec_tokens": "4"}
+
+
+@pytest.mark.parametrize("written", ["console of Windows", "emptied while it grew"])
+def test_a_log_is_read_however_it_was_written(tmp_path: Path, written: str) -> None:
+    log = texts.lines(texts.vllm_arguments(max_num_seqs=8), *(texts.vllm_status(at, 3, 4, 98.2) for at in range(3)))
+    path = tmp_path / "server.log"
+    path.write_bytes(
+        log.replace("\n", "\r\n").encode("utf-16") if written == "console of Windows" else bytes(200_000) + log.encode()
+    )
+    with doctor.load(path) as case:
+        assert case.execute("SELECT count(*) FROM engine_sample WHERE running_count = 3").fetchone() == (3,)
+
+
+def test_lines_of_json_that_end_within_one_are_read_up_to_there(rows: Any) -> None:
+    lines = '{"output_throughput": 1.5, "p99_tpot_ms": 3}\n{"output_throughput": 2.5}\n{"output_throughput": 1.5, "p9'
+    assert rows(lines, "SELECT output_token_hz FROM bench_row ORDER BY row_id") == [[(1.5,), (2.5,)]]
+
+
+def test_a_log_without_evidence_is_not_taken_for_json(tmp_path: Path) -> None:
+    path = tmp_path / "server.log"
+    path.write_text("[2026-09-13 16:00:02] nothing to see\n", encoding="utf-8")
+    with pytest.raises(EvidenceError, match="is a text that is not known"), doctor.load(path):
+        pass
