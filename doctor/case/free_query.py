@@ -116,5 +116,8 @@ def _refused(error: duckdb.Error) -> CaseError:
 _TABLES = """
 SELECT table_name, estimated_size, coalesce(comment, '') FROM duckdb_tables()
 WHERE database_name = current_database() AND estimated_size > 0 AND table_name NOT LIKE '\\_%' ESCAPE '\\'
+UNION ALL
+SELECT view_name, NULL, coalesce(comment, '') FROM duckdb_views()
+WHERE database_name = current_database() AND NOT internal
 ORDER BY table_name
 """
