@@ -78,6 +78,8 @@ def judge(row: Tenants) -> Verdict:
         )
     if share is None or share >= THRESHOLDS["max_sm_share"].value:
         return None
+    if share == 0 and row.overlap_share is None:
+        return None  # nobody computes at that moment: who holds memory takes no turns
     return _finding(row, share)
 
 

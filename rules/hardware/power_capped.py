@@ -80,22 +80,31 @@ def judge(row: Power) -> Verdict:
     )
     if not binds or row.power_limit_watts is None:
         return None
-    is_below = row.default_watts is not None and row.power_limit_watts < 0.99 * row.default_watts
-    if not is_below:
-        return Cleared(
-            f"GPU {row.device_id} draws its limit of {row.power_limit_watts:.0f} W"
-            + (", which is its default: it is working" if row.default_watts else "; its default limit is not known")
-        )
+    innocent = _why_innocent(row)
+    return Cleared(innocent) if innocent else _capped(row, share)
+
+
+def _why_innocent(row: Power) -> str | None:
+    """What else explains a device at its limit."""
+    assert row.power_limit_watts is not None
+    at = f"GPU {row.device_id} draws its limit of {row.power_limit_watts:.0f} W"
+    if row.default_watts is None:
+        return f"{at}; its default limit is not known"
+    if row.power_limit_watts >= 0.99 * row.default_watts:
+        return f"{at}, which is its default: it is working"
     clock = _share(row.sm_clock_hz, row.sm_clock_max_hz)
     if clock is not None and clock >= THRESHOLDS["max_clock_share"].value:
-        return Cleared(
-            f"GPU {row.device_id} draws its limit of {row.power_limit_watts:.0f} W and holds {clock:.0%} of its clock"
-        )
+        return f"{at} and holds {clock:.0%} of its clock"
+    if row.thermal_count and row.thermal_count >= 0.5 * row.power_cap_count:
+        return f"{at}, and heat is named in {row.thermal_count} of {row.busy_count} busy samples: cool it first"
     if not row.reasoned_count and (row.temperature_celsius or 0.0) >= THRESHOLDS["hot_celsius"].value:
-        return Cleared(
-            f"GPU {row.device_id} draws its limit of {row.power_limit_watts:.0f} W, but at {row.temperature_celsius:.0f} C heat may be the"
-            " reason: nvidia-smi -q -d PERFORMANCE names it"
-        )
+        return f"{at}, but at {row.temperature_celsius:.0f} C heat may be the reason: nvidia-smi -q -d PERFORMANCE names it"
+    return None
+
+
+def _capped(row: Power, share: float) -> Finding:
+    """The limit binds, and nothing else does."""
+    clock = _share(row.sm_clock_hz, row.sm_clock_max_hz)
     memory = _share(row.memory_clock_hz, row.memory_clock_max_hz)
     memory_up = memory is not None and memory >= THRESHOLDS["memory_clock_up"].value
     said = "default" if row.is_default_known else "the product's is"
@@ -113,7 +122,6 @@ def judge(row: Power) -> Verdict:
 def _finding(row: Power, words: str, severity: Severity, confidence: float) -> Finding:
     clock = _share(row.sm_clock_hz, row.sm_clock_max_hz)
     slow = f"; its SM clock is at {clock:.0%} of its most" if clock is not None else ""
-    hot = "; heat is named too, which comes first" if row.thermal_count else ""
     evidence = [
         Evidence(
             "busy samples under the software power cap",
@@ -127,7 +135,7 @@ def _finding(row: Power, words: str, severity: Severity, confidence: float) -> F
     if clock is not None:
         evidence.append(Evidence("SM clock", clock, "of its most"))
     return Finding(
-        summary=f"GPU {row.device_id}: {words}{slow}{hot}",
+        summary=f"GPU {row.device_id}: {words}{slow}",
         evidence=tuple(evidence),
         severity=severity,
         speedup_bound=_bound(row, clock),

@@ -23,6 +23,7 @@ def test_fires_where_the_driver_names_heat(clinic: Clinic) -> None:
     assert verdicts.first == RULE
     assert "628 of 2100 MHz" in verdicts.finding(RULE)["summary"]
     assert verdicts.finding(RULE)["severity"] == "high"
+    assert "cool it first" in verdicts.ruled_out["power-capped"]
 
 
 def test_a_hardware_slowdown_is_critical(clinic: Clinic) -> None:
