@@ -138,13 +138,14 @@ FIXES = (
     ),
     Fix(
         "sglang",
-        "--enable-eplb --ep-num-redundant-experts 32 --enable-expert-distribution-metrics",
+        "--enable-eplb --ep-num-redundant-experts 32 --expert-balancedness-report-mode server_log"
+        " (--enable-expert-distribution-metrics in older versions)",
         "hot experts are copied and spread again as the load changes",
         source="https://docs.sglang.ai/advanced_features/expert_parallelism.html",
     ),
     Fix(
         "tensorrt-llm",
-        "moe_config: {load_balancer: <file with num_slots and layer_updates_per_iter>}",
+        "moe_config: {load_balancer: {num_slots: <experts + copies>, layer_updates_per_iter: 1}}",
         "hot experts are copied and spread again as the load changes",
         source="https://nvidia.github.io/TensorRT-LLM/llm-api/reference.html",
     ),
