@@ -90,3 +90,14 @@ host_process = Table(
     flag("is_recorded", "belongs to the recorded command"),
     comment="Processes of the machine at one time: ps, /proc/PID/status, the sampler",
 )
+
+request_latency = Table(
+    "request_latency",
+    metadata,
+    of_source(),
+    whole("request_id", "place in the client's log, from 0"),
+    _time(),
+    whole("idle_ns", "silence before the request; NULL where neither said nor told by the times"),
+    whole("latency_ns", "how long it took"),
+    comment="What a client logged of single requests, one after the other",
+)
