@@ -211,6 +211,12 @@ DMON = """\
     0    130     39     38     47      5      0      0      0      0   3201   1965
     1     76     30      -      0      0      0      0      0      0   3201    345
 """
+LIST = """\
+GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-7c9fa3a2-1fe1-4a5e-9b0a-6b1c3fbe7f11)
+  MIG 3g.20gb     Device  0: (UUID: MIG-2f0c1f0e-5a1c-5d2f-8f57-7c9f3a2b1c0d)
+  MIG 1g.5gb      Device  1: (UUID: MIG-GPU-7c9fa3a2-1fe1-4a5e-9b0a-6b1c3fbe7f11/13/0)
+GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-8c9fa3a2-1fe1-4a5e-9b0a-6b1c3fbe7f12)
+"""
 GIB = 2**30
 MIB = 2**20
 
@@ -386,3 +392,16 @@ def test_gives_processes_to_devices_by_their_uuid_and_keeps_none(tmp_path: Path)
     reading = said(tmp_path, text)
     assert rows(reading, "gpu_process", "device_id", "pid", "look_id") == [(1, 7, 0)]
     assert second not in str(reading.parts)
+
+
+def test_reads_the_list_of_devices_and_slices(tmp_path: Path) -> None:
+    reading = said(tmp_path, LIST)
+    assert rows(reading, "gpu_sample", "device_id", "name", "is_mig_on") == [
+        (0, "NVIDIA A100-SXM4-40GB", True),
+        (1, "NVIDIA A100-SXM4-40GB", None),
+    ]
+    assert rows(reading, "mig_instance", "device_id", "mig_device_id", "memory_total_bytes") == [
+        (0, 0, 20 * GIB),
+        (0, 1, 5 * GIB),
+    ]
+    assert "7c9f" not in str(reading.parts)

@@ -1,7 +1,5 @@
 """Matrices and logs of ranks: the real ones of two H200, and other versions' lines as the tools print them."""
 
-
-
 from __future__ import annotations
 
 from pathlib import Path
