@@ -93,19 +93,19 @@ FIXES = (
         "--structured-outputs-config.backend xgrammar or guidance (before 0.12 --guided-decoding-backend); fewer distinct schemas;"
         " OMP_NUM_THREADS = CPU limit; VLLM_STRUCTURED_OUTPUT_MAX_COMPILE_WORKERS",
         "compiled grammars are kept, and masks are filled while the device works",
-        source="https://docs.vllm.ai/en/latest/features/structured_outputs.html (checked with 0.30)",
+        source="https://docs.vllm.ai/en/latest/features/structured_outputs.html (checked with 0.27 to 0.30)",
     ),
     Fix(
         "sglang",
         "--grammar-backend xgrammar or llguidance",
         "masks overlap the step; outlines does not",
-        source="https://docs.sglang.ai/advanced_features/structured_outputs.html (checked with 0.5.9)",
+        source="https://docs.sglang.ai/advanced_features/structured_outputs.html (checked with 0.5.9 to 0.5.18)",
     ),
     Fix(
         "tensorrt-llm",
         "guided_decoding_backend: xgrammar",
         "the grammar matcher runs beside the step",
-        source="https://nvidia.github.io/TensorRT-LLM/features/guided-decoding.html (checked with 1.2)",
+        source="https://nvidia.github.io/TensorRT-LLM/features/guided-decoding.html (checked with 1.2 to 1.4.0rc)",
     ),
 )
 

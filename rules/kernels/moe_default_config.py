@@ -62,13 +62,13 @@ FIXES = (
         "vllm",
         "python benchmarks/kernels/benchmark_moe.py --tune --model MODEL --tp-size N; VLLM_TUNED_CONFIG_FOLDER=FOLDER",
         "writes the missing table and has it read",
-        source="https://docs.vllm.ai/en/latest/configuration/env_vars.html (checked with 0.30)",
+        source="https://docs.vllm.ai/en/latest/configuration/env_vars.html (checked with 0.27 to 0.30)",
     ),
     Fix(
         "sglang",
         "python benchmark/kernels/fused_moe_triton/tuning_fused_moe_triton.py --model MODEL --tp-size N --tune",
         "writes the missing table",
-        source="https://github.com/sgl-project/sglang/tree/main/benchmark/kernels/fused_moe_triton (checked with 0.5.9)",
+        source="https://github.com/sgl-project/sglang/tree/main/benchmark/kernels/fused_moe_triton (checked with 0.5.9 to 0.5.18)",
     ),
 )
 

@@ -109,19 +109,19 @@ FIXES = (
         "vllm",
         "an FP8 (from compute capability 8.9) or INT8 W8A8 checkpoint; or 16 bits where it fits; compare with `vllm bench serve`",
         "the matrix units multiply what is stored",
-        source="https://docs.vllm.ai/en/latest/features/quantization/ (checked with 0.30)",
+        source="https://docs.vllm.ai/en/latest/features/quantization/ (checked with 0.27 to 0.30)",
     ),
     Fix(
         "sglang",
         "--quantization fp8 or w8a8_int8 with a checkpoint of that kind",
         "the matrix units multiply what is stored",
-        source="https://docs.sglang.ai/advanced_features/quantization.html (checked with 0.5.9)",
+        source="https://docs.sglang.ai/advanced_features/quantization.html (checked with 0.5.9 to 0.5.18)",
     ),
     Fix(
         "tensorrt-llm",
         "QuantConfig(quant_algo=QuantAlgo.FP8) or W4A8_AWQ",
         "8-bit arithmetic under 4-bit or 8-bit weights",
-        source="https://nvidia.github.io/TensorRT-LLM/features/quantization.html (checked with 1.2)",
+        source="https://nvidia.github.io/TensorRT-LLM/features/quantization.html (checked with 1.2 to 1.4.0rc)",
     ),
 )
 

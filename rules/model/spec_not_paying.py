@@ -167,19 +167,19 @@ FIXES = (
         '--speculative-config \'{"method": ..., "num_speculative_tokens": 1}\' up to 5; "num_speculative_tokens_per_batch_size" to draft less at'
         " large batches",
         "the first drafted tokens are accepted most often",
-        source="https://docs.vllm.ai/en/latest/features/spec_decode.html (checked with 0.30)",
+        source="https://docs.vllm.ai/en/latest/features/spec_decode.html (checked with 0.27 to 0.30)",
     ),
     Fix(
         "sglang",
         "--speculative-num-steps 1 to 5 --speculative-eagle-topk 1 --speculative-num-draft-tokens steps + 1; --speculative-adaptive",
         "short drafts, shorter still when few are accepted",
-        source="https://docs.sglang.ai/advanced_features/speculative_decoding.html (checked with 0.5.9)",
+        source="https://docs.sglang.ai/advanced_features/speculative_decoding.html (checked with 0.5.9 to 0.5.18)",
     ),
     Fix(
         "tensorrt-llm",
-        "speculative_config: {max_draft_len: 3, max_concurrency: 32}",
+        "speculative_config: {max_draft_len: 3, max_concurrency: 32, acceptance_rate_threshold: 0.5}",
         "short drafts, and none above a batch",
-        source="https://nvidia.github.io/TensorRT-LLM/features/speculative-decoding.html (checked with 1.2)",
+        source="https://nvidia.github.io/TensorRT-LLM/features/speculative-decoding.html (checked with 1.2 to 1.4.0rc)",
     ),
     Fix(
         "transformers",

@@ -148,14 +148,14 @@ FIXES = (
         "vllm",
         "--data-parallel-size N behind its own balancer (drop --data-parallel-external-lb), or a balancer that counts tokens or KV usage",
         "requests go where there is room",
-        source="https://docs.vllm.ai/en/latest/serving/data_parallel_deployment.html (checked with 0.30)",
+        source="https://docs.vllm.ai/en/latest/serving/data_parallel_deployment.html (checked with 0.27 to 0.30)",
     ),
     Fix(
         "sglang",
         "--load-balance-method total_tokens (older versions: shortest_queue); its router with --policy cache_aware"
         " --balance-abs-threshold",
         "tokens are balanced, not counts",
-        source="https://docs.sglang.ai/advanced_features/server_arguments.html (checked with 0.5.9)",
+        source="https://docs.sglang.ai/advanced_features/server_arguments.html (checked with 0.5.9 to 0.5.18)",
     ),
     Fix(
         "system",

@@ -95,19 +95,19 @@ FIXES = (
         "--gpu-memory-utilization up to free/total - 0.02; --kv-cache-dtype fp8; a lower --max-num-batched-tokens;"
         " --tensor-parallel-size 2",
         "more blocks: from memory that lies idle, from half the bytes a token, from smaller activations, from a second device",
-        source="https://docs.vllm.ai/en/latest/configuration/optimization.html (checked with 0.30)",
+        source="https://docs.vllm.ai/en/latest/configuration/optimization.html (checked with 0.27 to 0.30)",
     ),
     Fix(
         "sglang",
         "--mem-fraction-static up in steps of 0.01 as long as available_gpu_mem stays over 5 GB; --kv-cache-dtype fp8_e5m2",
         "a larger pool, or half the bytes a token",
-        source="https://docs.sglang.ai/advanced_features/hyperparameter_tuning.html (checked with 0.5.9)",
+        source="https://docs.sglang.ai/advanced_features/hyperparameter_tuning.html (checked with 0.5.9 to 0.5.18)",
     ),
     Fix(
         "tensorrt-llm",
         "kv_cache_config: {free_gpu_memory_fraction: 0.95, dtype: fp8}",
         "a larger pool, or half the bytes a token",
-        source="https://nvidia.github.io/TensorRT-LLM/features/kvcache.html (checked with 1.2)",
+        source="https://nvidia.github.io/TensorRT-LLM/features/kvcache.html (checked with 1.2 to 1.4.0rc)",
     ),
     Fix(
         "system",

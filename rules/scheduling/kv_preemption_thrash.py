@@ -153,19 +153,19 @@ FIXES = (
         "vllm",
         "a lower --max-num-seqs; --gpu-memory-utilization up; --kv-cache-dtype fp8",
         "fewer sequences at a time, or room for them to grow",
-        source="https://docs.vllm.ai/en/latest/configuration/optimization.html (checked with 0.30)",
+        source="https://docs.vllm.ai/en/latest/configuration/optimization.html (checked with 0.27 to 0.30)",
     ),
     Fix(
         "sglang",
         "--schedule-conservativeness 1.3; --mem-fraction-static up; a lower --max-running-requests",
         "requests are admitted only with room for what they will generate",
-        source="https://docs.sglang.ai/advanced_features/hyperparameter_tuning.html (checked with 0.5.9)",
+        source="https://docs.sglang.ai/advanced_features/hyperparameter_tuning.html (checked with 0.5.9 to 0.5.18)",
     ),
     Fix(
         "tensorrt-llm",
         "scheduler_config: {capacity_scheduler_policy: GUARANTEED_NO_EVICT}",
         "the default: a request once begun ends",
-        source="https://nvidia.github.io/TensorRT-LLM/features/paged-attention-ifb-scheduler.html (checked with 1.2)",
+        source="https://nvidia.github.io/TensorRT-LLM/features/paged-attention-ifb-scheduler.html (checked with 1.2 to 1.4.0rc)",
     ),
     Fix(
         "engine",

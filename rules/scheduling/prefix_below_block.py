@@ -95,19 +95,19 @@ FIXES = (
         "a longer common prefix (put what all requests share first); --block-size where the model leaves a choice (its log says"
         " `Setting attention block size to N tokens`); --mamba-cache-mode align on hybrid models",
         "at least one whole block is shared",
-        source="https://docs.vllm.ai/en/latest/features/automatic_prefix_caching.html (checked with 0.30)",
+        source="https://docs.vllm.ai/en/latest/features/automatic_prefix_caching.html (checked with 0.27 to 0.30)",
     ),
     Fix(
         "sglang",
         "--page-size 1 where the attention backend allows it",
         "prefixes are kept token by token",
-        source="https://docs.sglang.ai/advanced_features/server_arguments.html (checked with 0.5.9)",
+        source="https://docs.sglang.ai/advanced_features/server_arguments.html (checked with 0.5.9 to 0.5.18)",
     ),
     Fix(
         "tensorrt-llm",
         "kv_cache_config: {tokens_per_block: 32} in place of 64 or 128",
         "smaller blocks fill sooner",
-        source="https://nvidia.github.io/TensorRT-LLM/features/kvcache.html (checked with 1.2)",
+        source="https://nvidia.github.io/TensorRT-LLM/features/kvcache.html (checked with 1.2 to 1.4.0rc)",
     ),
 )
 

@@ -117,19 +117,19 @@ FIXES = (
         "vllm",
         "drop --no-enable-prefix-caching (V1 has it on; V0 needs --enable-prefix-caching)",
         "blocks of earlier prompts are found by their hash",
-        source="https://docs.vllm.ai/en/latest/features/automatic_prefix_caching.html (checked with 0.30)",
+        source="https://docs.vllm.ai/en/latest/features/automatic_prefix_caching.html (checked with 0.27 to 0.30)",
     ),
     Fix(
         "sglang",
         "drop --disable-radix-cache",
         "the radix tree keeps prefixes of any length",
-        source="https://docs.sglang.ai/advanced_features/server_arguments.html (checked with 0.5.9)",
+        source="https://docs.sglang.ai/advanced_features/server_arguments.html (checked with 0.5.9 to 0.5.18)",
     ),
     Fix(
         "tensorrt-llm",
         "kv_cache_config: {enable_block_reuse: true}",
         "the default: blocks of finished requests are used again",
-        source="https://nvidia.github.io/TensorRT-LLM/features/kvcache.html (checked with 1.2)",
+        source="https://nvidia.github.io/TensorRT-LLM/features/kvcache.html (checked with 1.2 to 1.4.0rc)",
     ),
     Fix(
         "transformers",

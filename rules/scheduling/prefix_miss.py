@@ -135,19 +135,19 @@ FIXES = (
         "vllm",
         "more KV blocks (--gpu-memory-utilization, --kv-cache-dtype fp8); a host tier: --kv-offloading-size",
         "prefixes stay until they come again",
-        source="https://docs.vllm.ai/en/latest/features/automatic_prefix_caching.html (checked with 0.30)",
+        source="https://docs.vllm.ai/en/latest/features/automatic_prefix_caching.html (checked with 0.27 to 0.30)",
     ),
     Fix(
         "sglang",
         "--schedule-policy lpm; --enable-hierarchical-cache",
         "requests with a known prefix first; evicted prefixes stay in host memory",
-        source="https://docs.sglang.ai/advanced_features/server_arguments.html (checked with 0.5.9)",
+        source="https://docs.sglang.ai/advanced_features/server_arguments.html (checked with 0.5.9 to 0.5.18)",
     ),
     Fix(
         "tensorrt-llm",
         "kv_cache_config: {host_cache_size: 45000000000}",
         "evicted blocks stay in host memory",
-        source="https://nvidia.github.io/TensorRT-LLM/features/kvcache.html (checked with 1.2)",
+        source="https://nvidia.github.io/TensorRT-LLM/features/kvcache.html (checked with 1.2 to 1.4.0rc)",
     ),
 )
 

@@ -78,13 +78,13 @@ FIXES = (
         "vllm",
         "--scheduling-policy priority, and `priority` in the requests",
         "urgent requests first; others are preempted for them",
-        source="https://docs.vllm.ai/en/latest/configuration/engine_args.html (checked with 0.30)",
+        source="https://docs.vllm.ai/en/latest/configuration/engine_args.html (checked with 0.27 to 0.30)",
     ),
     Fix(
         "sglang",
         "--enable-priority-scheduling, and `priority` in the requests",
         "urgent requests first",
-        source="https://docs.sglang.ai/advanced_features/server_arguments.html (checked with 0.5.9)",
+        source="https://docs.sglang.ai/advanced_features/server_arguments.html (checked with 0.5.9 to 0.5.18)",
     ),
     Fix(
         "system",

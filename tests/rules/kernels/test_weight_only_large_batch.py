@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from tests.support import engine_texts as texts
 from tests.support.verdicts import Clinic
 
 RULE = "weight-only-large-batch"
@@ -16,3 +17,14 @@ def test_names_the_load_at_which_16_bits_overtake_and_says_what_small_batches_ga
 def test_is_silent_where_weight_only_wins_at_every_load(clinic: Clinic) -> None:
     table = "quantization,batch,tok/s\nawq_marlin,1,120\nnone,1,50\nawq_marlin,64,3200\nnone,64,2900\n"
     assert RULE not in clinic.told(table).found
+
+
+def test_a_log_with_many_running_on_weight_only_weights_is_a_hint_and_few_are_none(clinic: Clinic) -> None:
+    def log(running: int) -> str:
+        states = (texts.vllm_status(10.0 * place, running) for place in range(20))
+        return texts.lines(texts.vllm_arguments(quantization="gptq_marlin"), states)
+
+    finding = clinic.told(log(200)).finding(RULE)
+    assert finding["severity"] == "low"
+    assert finding["confidence"] < 0.5
+    assert RULE not in clinic.told(log(16)).found
