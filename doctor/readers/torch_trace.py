@@ -80,7 +80,8 @@ class _Reading:
         self._file = file
         self._stream = TraceStream(file.chunks(progress))
         self._waiting: dict[EventKind, list[TraceEvent]] = {kind: [] for kind in EventKind}
-        self._by_category = {category: self._waiting[kind] for category, kind in KINDS.items()}
+        self._take = {category: self._waiting[kind].append for category, kind in KINDS.items()}
+        self._take[OLD_OPERATOR] = self._take_old_operator
         self._unread: Counter[str] = Counter()
         self._names = machine.HostNames()
         self._launches = Launches()
@@ -107,18 +108,20 @@ class _Reading:
 
     def _sort(self, events: list[TraceEvent]) -> None:
         """Put each event to its kind; arrows between events, half of a trace, fall through."""
-        by_category = self._by_category
+        take_of = self._take.get
         for event in events:
             if event.ph == "X":
-                waiting = by_category.get(event.cat)
-                if waiting is None:
+                take = take_of(event.cat)
+                if take is not None:
+                    take(event)
+                else:
                     self._unread[event.cat or "none"] += event.cat not in LEFT_OUT
-                    continue
-                if event.cat == OLD_OPERATOR and str(event.name).startswith(STEP_PREFIX):
-                    waiting = self._waiting[EventKind.ANNOTATION]
-                waiting.append(event)
             elif event.ph not in ("s", "f", "t"):
                 self._sort_rare(event)
+
+    def _take_old_operator(self, event: TraceEvent) -> None:
+        is_step = str(event.name).startswith(STEP_PREFIX)
+        self._waiting[EventKind.ANNOTATION if is_step else EventKind.OPERATOR].append(event)
 
     def _sort_rare(self, event: TraceEvent) -> None:
         if event.ph == "M":

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 _INT64 = 1 << 63
 _NUMBER_AT_END = re.compile(r"-?\d+$")
 NO_STREAM = 0xFFFFFFFF
+_ZERO, _NO_STREAM, _UNKNOWN = (pa.scalar(value, pa.int64()) for value in (0, NO_STREAM, None))
 
 
 def whole_numbers(values: Sequence[Any]) -> pa.Array:
@@ -24,12 +25,13 @@ def whole_numbers(values: Sequence[Any]) -> pa.Array:
 
 def texts(values: Sequence[Any]) -> pa.DictionaryArray:
     """A dictionary-encoded string column."""
-    places: dict[Any, int] = {}
     try:
-        codes = [places.setdefault(value, len(places)) for value in values]
+        distinct = dict.fromkeys(values)
     except TypeError:  # a list or an object where a text belongs
-        places = {}
-        codes = [places.setdefault(value if isinstance(value, str) else None, len(places)) for value in values]
+        values = [value if isinstance(value, str) else None for value in values]
+        distinct = dict.fromkeys(values)
+    places = {value: at for at, value in enumerate(distinct)}
+    codes = list(map(places.__getitem__, values))
     words = [value if isinstance(value, str) else None for value in places]
     return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(words, pa.string()))
 
@@ -48,8 +50,14 @@ def ids(values: Sequence[Any]) -> pa.Array:
         numbers = pa.array(values, pa.int64())
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         numbers = pa.array([trailing_number(value) for value in values], pa.int64())
-    is_id = pc.and_(pc.greater_equal(numbers, 0), pc.not_equal(numbers, NO_STREAM))
-    return pc.if_else(is_id, numbers, pa.scalar(None, pa.int64()))
+    is_id = pc.and_(pc.greater_equal(numbers, _ZERO), pc.not_equal(numbers, _NO_STREAM))
+    return pc.if_else(is_id, numbers, _UNKNOWN)
+
+
+def not_negative(values: Sequence[Any]) -> pa.Array:
+    """An int64 column; negative numbers are NULL."""
+    numbers = whole_numbers(values)
+    return pc.if_else(pc.greater_equal(numbers, _ZERO), numbers, _UNKNOWN)
 
 
 def three(values: Sequence[Any]) -> tuple[pa.Array, pa.Array, pa.Array]:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from doctor.formats.kineto.columns import texts, trailing_number, whole_numbers
+from doctor.formats.kineto.columns import not_negative, texts, trailing_number, whole_numbers
 from doctor.formats.kineto.events import TraceEvent
 from doctor.formats.kineto.times import end_column, nanosecond_column
 from doctor.formats.private_paths import without_folders
@@ -19,17 +18,11 @@ _HOST_MEMORY = 0
 def _on_thread(events: Sequence[TraceEvent]) -> dict[str, pa.Array]:
     starts = nanosecond_column([bytes(event.ts) for event in events])
     return {
-        "pid": _processes([event.pid for event in events]),
+        "pid": not_negative([event.pid for event in events]),  # the profiler's own events claim process -1
         "tid": _threads([event.tid for event in events]),
         "start_ns": starts,
         "end_ns": end_column(starts, nanosecond_column([bytes(event.dur) for event in events])),
     }
-
-
-def _processes(pids: Sequence[Any]) -> pa.Array:
-    """Process ids; the profiler's own events claim process -1."""
-    numbers = whole_numbers(pids)
-    return pc.if_else(pc.greater_equal(numbers, 0), numbers, pa.scalar(None, pa.int64()))
 
 
 def _threads(tids: Sequence[Any]) -> pa.Array:

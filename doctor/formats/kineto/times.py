@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _INT64 = 1 << 63
-_LONGEST_NS = 10**16
+_LONGEST_NS = pa.scalar(10**16, pa.int64())
 """No event lasts a hundred days; such a number is damage, and sums of it leave 64 bits."""
+_ZERO, _UNKNOWN = pa.scalar(0, pa.int64()), pa.scalar(None, pa.int64())
 _MICROSECONDS = pa.decimal128(22, 3)
 _THOUSAND = pa.scalar(1000, pa.decimal128(4, 0))
 
@@ -30,8 +31,8 @@ def nanosecond_column(microseconds: Sequence[bytes]) -> pa.Array:
 
 def end_column(starts: pa.Array, durations: pa.Array) -> pa.Array:
     """End of each interval; NULL where start or duration is unknown, negative or absurd, or the sum leaves 64 bits."""
-    is_possible = pc.and_kleene(pc.greater_equal(durations, 0), pc.less_equal(durations, _LONGEST_NS))
-    durations = pc.if_else(is_possible, durations, pa.scalar(None, pa.int64()))
+    is_possible = pc.and_kleene(pc.greater_equal(durations, _ZERO), pc.less_equal(durations, _LONGEST_NS))
+    durations = pc.if_else(is_possible, durations, _UNKNOWN)
     try:
         return pc.add_checked(starts, durations)
     except pa.ArrowInvalid:
