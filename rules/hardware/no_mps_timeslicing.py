@@ -76,10 +76,9 @@ def judge(row: Tenants) -> Verdict:
         return Cleared(
             f"{row.tenant_count} processes share GPU {row.device_id}, which is busy for {full:.0%} of the time: full"
         )
-    if share is None or share >= THRESHOLDS["max_sm_share"].value:
+    is_idle = share == 0 and row.overlap_share is None  # who only holds memory takes no turns
+    if share is None or share >= THRESHOLDS["max_sm_share"].value or is_idle:
         return None
-    if share == 0 and row.overlap_share is None:
-        return None  # nobody computes at that moment: who holds memory takes no turns
     return _finding(row, share)
 
 

@@ -41,12 +41,13 @@ settled AS (
     FROM engine_choice JOIN engine USING (engine)
 ),
 decode AS (
-    SELECT running_count, graph_share, output_token_hz / nullif(running_count, 0) AS each_hz FROM engine_load JOIN engine USING (engine)
+    SELECT running_count, graph_share, output_token_hz / nullif(running_count, 0) AS each_hz, drafted_count > 0 AS is_drafting
+    FROM engine_load JOIN engine USING (engine)
     WHERE phase IN ('decode', 'state') AND running_count > 0 AND is_steady
 ),
 captured AS (SELECT max(amount_count) AS logged_max FROM engine_figure JOIN engine USING (engine) WHERE figure = 'graph_max_batch')
 SELECT (SELECT engine FROM engine) AS engine, count(*) AS line_count, count(graph_share) AS said_count,
-    count(*) FILTER (graph_share < 0.5) AS eager_count, median(running_count) AS running_median,
+    count(*) FILTER (graph_share < 0.5) AS eager_count, count(*) FILTER (graph_share < 0.5 AND is_drafting) AS drafting_count, median(running_count) AS running_median,
     quantile_cont(running_count, 0.95) AS running_p95, median(running_count) FILTER (graph_share < 0.5) AS running_eager,
     median(each_hz) FILTER (graph_share < 0.5) AS eager_each_hz, median(each_hz) FILTER (graph_share >= 0.5) AS graph_each_hz,
     coalesce(any_value(logged_max), any_value(told_max), any_value(told_largest)) AS captured_max, any_value(running_limit) AS running_limit,
@@ -64,6 +65,7 @@ class Decoding(NamedTuple):
     line_count: int
     said_count: int
     eager_count: int
+    drafting_count: int
     running_median: float | None
     running_p95: float | None
     running_eager: float | None
@@ -86,6 +88,8 @@ def judge(row: Decoding) -> Verdict:
         above = row.captured_max is not None and needed > row.captured_max
         if share < THRESHOLDS["min_eager_share"].value or not (above or row.eager_count < row.said_count):
             return None
+        if row.captured_max is None and row.drafting_count == row.eager_count:
+            return None  # drafts change the shape of a step: nothing says that the batch is what no graph fits
     elif row.captured_max is None or needed <= row.captured_max:
         return None
     ceiling = f", above the {row.captured_max:.0f} that were captured" if row.captured_max is not None else ""
@@ -113,20 +117,20 @@ FIXES = (
         "--cuda-graph-max-bs (now also --cuda-graph-max-bs-decode) above the 99th percentile of #running-req; or"
         " --max-running-requests at the captured size",
         "every decode batch finds a graph",
-        source="https://docs.sglang.ai/advanced_features/server_arguments.html (checked with 0.5.9)",
+        source="https://docs.sglang.ai/advanced_features/server_arguments.html (checked with 0.5.9 to 0.5.18)",
     ),
     Fix(
         "vllm",
         "--max-cudagraph-capture-size (before 0.11 --cuda-graph-sizes) above max running x (1 + speculative tokens); or a lower"
         " --max-num-seqs",
         "every decode batch finds a graph",
-        source="https://docs.vllm.ai/en/latest/configuration/engine_args.html (checked with 0.30)",
+        source="https://docs.vllm.ai/en/latest/configuration/engine_args.html (checked with 0.27 to 0.30)",
     ),
     Fix(
         "tensorrt-llm",
         "cuda_graph_config: {enable_padding: true, max_batch_size: 256}",
         "batches pad to the next captured size",
-        source="https://nvidia.github.io/TensorRT-LLM/llm-api/reference.html (checked with 1.2)",
+        source="https://nvidia.github.io/TensorRT-LLM/llm-api/reference.html (checked with 1.2 to 1.4.0rc)",
     ),
 )
 

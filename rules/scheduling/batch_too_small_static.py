@@ -151,7 +151,7 @@ def judge_log(row: Batch) -> Verdict:
                 else ()
             ),
         ),
-        severity=Severity.HIGH,
+        severity=min(Severity.HIGH, Severity.of_share(1 - 1 / bound)),
         confidence=0.8 if at_limit or is_static else 0.6,
         speedup_bound=bound,
     )
