@@ -50,9 +50,9 @@ def fragmented_pool() -> object:
     total = torch.cuda.get_device_properties(0).total_memory
     kept = []
     chunks = [torch.empty(GIB, dtype=torch.uint8, device="cuda") for _ in range(int(total * 0.9) // GIB)]
-    while chunks:  # each block is freed, and its beginning taken by a small result
+    while chunks:  # each block is freed, and more than half of it taken, so that the rest of none is used again
         del chunks[-1]
-        kept.append(torch.empty(24 << 20, dtype=torch.uint8, device="cuda"))
+        kept.append(torch.empty(600 << 20, dtype=torch.uint8, device="cuda"))
     return kept, torch.empty(24 * GIB, dtype=torch.uint8, device="cuda")
 
 

@@ -68,6 +68,7 @@ class Patient:
         allowed: rules that may follow.
         ruled_out: rules that must be cleared.
         log_only: the problem shows in the log, not in a recording of a few steps.
+        compound: the cure changes more than the problem, so its measured win is compared with nothing.
         half: `fit` where constants may be tuned on it, `test` where they may not.
     """
 
@@ -80,4 +81,5 @@ class Patient:
     allowed: tuple[str, ...] = ()
     ruled_out: tuple[str, ...] = ()
     log_only: bool = False
+    compound: bool = False
     half: str = "test"
