@@ -87,7 +87,7 @@ class NsysRecorder:
         new.rename(self._report)
 
     def _wait_for_report(self) -> Path:
-        """nsys works beside the program: a range that starts before the last report is written would be lost."""
+        """Wait: nsys works beside the program, and a range that starts before its report is written is lost."""
         folder = self._report.parent.parent
         until_s, size = time.monotonic() + REPORT_WAIT_S, -1
         while time.monotonic() < until_s:

@@ -23,7 +23,7 @@ def render(diagnosis: Diagnosis, presentation: Presentation) -> str:
     for place, finding in enumerate(wording.own_findings(diagnosis), start=1):
         lines.extend(_finding(diagnosis, finding, place))
     lines.extend(_list("Looks guilty, is not", ((entry.rule, entry.because) for entry in diagnosis.ruled_out)))
-    lines.extend(_list("Not checked", wording.not_run_groups(diagnosis)))
+    lines.extend(_list("Not checked", wording.not_run_summary(diagnosis)))
     lines.extend(_list("To check more, collect", wording.collect_rows(diagnosis)))
     lines.extend(_kernels(diagnosis))
     lines.extend(_recording(diagnosis))

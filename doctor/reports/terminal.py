@@ -156,7 +156,7 @@ def _ruled_out(diagnosis: Diagnosis) -> RenderableType | None:
 def _not_run(diagnosis: Diagnosis) -> RenderableType | None:
     return _section(
         "Not checked",
-        wording.not_run_groups(diagnosis),
+        wording.not_run_summary(diagnosis),
     )
 
 

@@ -9,6 +9,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 from typing import TypeGuard
 
@@ -39,6 +40,7 @@ KERNEL_COLUMNS = ("share", "count", "median", "family", "kernel")
 _LEAST_SHARE_WORDED = 0.001
 _PLAIN_WORD = re.compile(r"[a-z]+[\s,;:.']")
 _MOST_OF_A_NAME = 40
+_MOST_NAMED = 8
 _LEAST_COUNTED_WHOLE = 100
 _NS_PER_UNIT = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9, "seconds": 1e9}
 
@@ -212,6 +214,19 @@ def not_run_groups(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
     for entry in diagnosis.not_run:
         groups.setdefault(_missing(entry, kinds), []).append(clean(entry.rule))
     return tuple((missing, ", ".join(sorted(rules))) for missing, rules in sorted(groups.items()))
+
+
+def not_run_summary(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
+    """`not_run_groups` for a screen: rules that want another kind of evidence are counted where they are many."""
+    kinds = {file.kind for file in diagnosis.evidence}
+    strangers = [entry for entry in diagnosis.not_run if not kinds & set(entry.needs)]
+    if len(strangers) <= _MOST_NAMED:
+        return not_run_groups(diagnosis)
+    near = replace(diagnosis, not_run=tuple(entry for entry in diagnosis.not_run if entry not in strangers))
+    return (
+        *not_run_groups(near),
+        ("other evidence is needed for", f"{len(strangers)} rules; --format json names them"),
+    )
 
 
 def collect_rows(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:

@@ -85,8 +85,8 @@ gpu_sample = Table(
     whole("retired_pages_count", "pages retired (before rows could be remapped)"),
     text_column(
         "process_list",
-        "listed: processes were named; none: the tool said that it found none; empty: a table without a line, which means"
-        " found but not named; refused: no permission; NULL: not asked",
+        "listed: processes were named; none: the tool said that it found none; empty: a table without a line, which"
+        " means found but not named; refused: no permission; NULL: not asked",
     ),
     flag("is_pid_namespace", "the tool looked from inside a pid namespace, where host pids are unknown"),
     comment="State of a device at one time: NVML, nvidia-smi in any of its forms",
