@@ -45,7 +45,7 @@ WITH name AS (SELECT pid, any_value(name) AS name FROM (
 SELECT cause, count(*) FILTER (cause = 'foreign') OVER () AS failure_count, device_id, tried_bytes, total_bytes, free_bytes, own_bytes,
     is_own_known, foreign_bytes, named_foreign_count, largest_foreign_id AS pid, name.name, largest_foreign_bytes
 FROM oom_cause LEFT JOIN name ON name.pid = largest_foreign_id
-WHERE total_bytes IS NOT NULL AND foreign_bytes IS NOT NULL AND tried_bytes IS NOT NULL
+WHERE total_bytes > 0 AND foreign_bytes IS NOT NULL AND tried_bytes IS NOT NULL
 ORDER BY (cause = 'foreign') DESC, foreign_bytes DESC, source_id, oom_event_id
 LIMIT 1
 """
@@ -121,7 +121,7 @@ def judge(row: Failure) -> Verdict:
 
 REFUSED_SQL = """
 SELECT refusal, card_bytes, short_bytes, foreign_bytes, foreign_id AS pid, foreign_name AS name FROM refusal
-WHERE is_shared AND refusal IN ('model_length', 'no_kv_room', 'startup_free') AND card_bytes IS NOT NULL
+WHERE is_shared AND refusal IN ('model_length', 'no_kv_room', 'startup_free') AND card_bytes > 0
     AND NOT EXISTS (SELECT 1 FROM oom_event WHERE total_bytes IS NOT NULL)
     AND NOT EXISTS (SELECT 1 FROM device_holding WHERE stuck_bytes >= 0.5 * refusal.foreign_bytes)
 ORDER BY foreign_bytes DESC, line_id LIMIT 1

@@ -36,7 +36,7 @@ THRESHOLDS = {
 
 SQL = """
 SELECT cause, device_id, tried_bytes, total_bytes, unused_bytes FROM oom_cause
-WHERE unused_bytes IS NOT NULL AND tried_bytes IS NOT NULL
+WHERE unused_bytes IS NOT NULL AND tried_bytes IS NOT NULL AND total_bytes > 0
 ORDER BY (cause = 'fragmentation') DESC, unused_bytes - tried_bytes DESC LIMIT 1
 """
 

@@ -33,7 +33,7 @@ THRESHOLDS = {
 }
 
 SQL = """
-SELECT cause, tried_bytes, total_bytes, allocated_bytes, free_bytes, own_bytes, outside_bytes, device_id, phase,
+SELECT cause, tried_bytes, nullif(total_bytes, 0) AS total_bytes, allocated_bytes, free_bytes, own_bytes, outside_bytes, device_id, phase,
     (SELECT stack FROM memory_by_stack WHERE stack IS NOT NULL LIMIT 1) AS stack,
     (SELECT held_bytes FROM memory_by_stack WHERE stack IS NOT NULL LIMIT 1) AS held_bytes
 FROM oom_cause

@@ -32,6 +32,9 @@ THRESHOLDS = {
     "least_freed": Threshold(
         0.3, "frees an allocation", source="a loop frees most of what it makes; loading frees next to nothing"
     ),
+    "least_start": Threshold(
+        0.3, "share of the highest level at the start", source="a leak starts from a loaded model"
+    ),
     "grave_ns": Threshold(24 * 3600e9, "ns until the device is full", source="rule of thumb: a day"),
 }
 
@@ -86,13 +89,16 @@ def judge(row: Trend) -> Verdict:
     """A line, long enough, in a loop."""
     if row.fit_share is None or row.growth_bytes is None or row.fit_share <= THRESHOLDS["least_fit"].value:
         return None
-    if row.growth_bytes < THRESHOLDS["least_share"].value * row.total_bytes:
+    if row.growth_bytes <= 0 or row.growth_bytes < THRESHOLDS["least_share"].value * row.total_bytes:
         return None
     if row.cache_bytes:
         return Cleared(
             f"memory grows by {format_bytes(row.growth_bytes)}, but by caches reserved whole for each request"
         )
-    if row.freed_share < THRESHOLDS["least_freed"].value:
+    is_loading = (
+        row.series in {"process", "device"} and row.least_bytes < THRESHOLDS["least_start"].value * row.most_bytes
+    )
+    if is_loading or row.freed_share < THRESHOLDS["least_freed"].value:
         return Cleared(
             f"memory grows by {format_bytes(row.growth_bytes)}, but next to nothing is freed: something is being loaded"
         )

@@ -105,7 +105,7 @@ def judge_sizes(row: Sizes) -> Verdict:
 
 CAPPED_SQL = """
 SELECT tried_bytes, free_bytes, total_bytes, allocated_bytes + coalesce(unused_bytes, 0) AS held_bytes, allowed_bytes, device_id FROM oom_cause
-WHERE cause = 'capped' ORDER BY source_id, oom_event_id LIMIT 1
+WHERE cause = 'capped' AND free_bytes IS NOT NULL AND total_bytes > 0 AND tried_bytes IS NOT NULL ORDER BY source_id, oom_event_id LIMIT 1
 """
 
 

@@ -34,7 +34,7 @@ THRESHOLDS = {
 
 SQL = """
 SELECT cause, outside_bytes, own_bytes, allocated_bytes, tried_bytes, total_bytes, device_id FROM oom_cause
-WHERE outside_bytes IS NOT NULL AND total_bytes IS NOT NULL AND tried_bytes IS NOT NULL
+WHERE outside_bytes IS NOT NULL AND total_bytes > 0 AND tried_bytes IS NOT NULL
 ORDER BY outside_bytes DESC LIMIT 1
 """
 

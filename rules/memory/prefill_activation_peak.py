@@ -42,8 +42,8 @@ WHERE cause = 'activation' ORDER BY source_id, oom_event_id LIMIT 1
 class Failure(NamedTuple):
     """A failure in the layers of a prefill."""
 
-    tried_bytes: int
-    total_bytes: int
+    tried_bytes: int | None
+    total_bytes: int | None
     allocated_bytes: int | None
     free_bytes: int | None
     device_id: int | None
@@ -57,6 +57,14 @@ class Failure(NamedTuple):
 PARTS = {"attention": "attention", "feed_forward": "a feed-forward layer"}
 
 
+def asked_for(row: Failure) -> str:
+    """What failed, as far as the message has figures."""
+    if row.tried_bytes is None or row.total_bytes is None:
+        return "found no memory"
+    held = f"{format_bytes(row.allocated_bytes or 0)} of {format_bytes(row.total_bytes)}"
+    return f"asked for {format_bytes(row.tried_bytes)} with {held} allocated already"
+
+
 def judge(row: Failure) -> Verdict:
     """The failing frames are a layer's."""
     part = PARTS.get(row.hot_spot or "", "a layer")
@@ -65,10 +73,9 @@ def judge(row: Failure) -> Verdict:
     )
     where = (Evidence("where", row.stack, ""),) if row.stack else ()
     return Finding(
-        summary=f"{part} of {when} asked for {format_bytes(row.tried_bytes)} with {format_bytes(row.allocated_bytes or 0)} of"
-        f" {format_bytes(row.total_bytes)} allocated already",
+        summary=f"{part} of {when} {asked_for(row)}",
         evidence=(
-            Evidence("allocation that failed", row.tried_bytes, "bytes", Where(device_id=row.device_id)),
+            Evidence("allocation that failed", row.tried_bytes or 0, "bytes", Where(device_id=row.device_id)),
             Evidence("allocated before", row.allocated_bytes or 0, "bytes"),
             *where,
         ),
@@ -106,7 +113,7 @@ class Spike(NamedTuple):
 def judge_spike(row: Spike) -> Verdict:
     """High, short, and gone."""
     spike = row.peak_bytes - row.base_bytes
-    if spike < THRESHOLDS["spike_share"].value * row.total_bytes or row.is_explained:
+    if spike <= 0 or spike < THRESHOLDS["spike_share"].value * row.total_bytes or row.is_explained:
         return None
     is_logits = any(word in (row.stack or "") for word in ("logits", "logprob", "log_softmax", "sampler"))
     left = abs(row.end_bytes - row.base_bytes)

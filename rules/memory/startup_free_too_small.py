@@ -58,7 +58,7 @@ class Refusal(NamedTuple):
 
 def judge(row: Refusal) -> Verdict:
     """The engine's own figures."""
-    if row.refusal == "unbalanced" or row.free_bytes is None or row.total_bytes is None or row.requested_bytes is None:
+    if row.refusal == "unbalanced" or row.free_bytes is None or not row.total_bytes or row.requested_bytes is None:
         seen = (
             f": {format_bytes(row.free_bytes)} free on one, {format_bytes(row.later_free_bytes)} here"
             if row.free_bytes and row.later_free_bytes

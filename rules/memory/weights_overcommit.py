@@ -50,7 +50,7 @@ class Failure(NamedTuple):
 
 def judge(row: Failure) -> Verdict:
     """It fails while loading, and nobody else is to blame."""
-    if row.allocated_bytes is None or row.total_bytes is None:
+    if row.allocated_bytes is None or not row.total_bytes:
         summary = "the device was full while the model was loaded"
         evidence: tuple[Evidence, ...] = (Evidence("phase", "load", "of the failure"),)
     else:
@@ -99,7 +99,7 @@ class Figures(NamedTuple):
 
 def judge_figures(row: Figures) -> Verdict:
     """Weights take the device, or all that the engine may take."""
-    if row.total_bytes is None or row.is_explained:
+    if not row.total_bytes or row.is_explained:
         return None
     share = row.weight_bytes / row.total_bytes
     may_take = row.requested_bytes or row.total_bytes * (row.utilization_share or 0.9)

@@ -38,7 +38,7 @@ _DEVICE = re.compile(r"\bGPU\s{1,4}(\d{1,3})\b")
 _ALLOCATOR = re.compile(r"\b(?:CUDA|HIP|XPU|NPU)\s{1,4}out\s{1,4}of\s{1,4}memory\b")
 
 _DRIVER = re.compile(
-    r"(?:CUDA|HIP) (?:runtime )?error(?: in .{1,200}?)?: out of memory"
+    r"(?:CUDA|HIP) (?:runtime )?[Ee]rror(?: in .{1,200}?)?: out of memory"
     r"|Cuda Runtime \(out of memory\)"
     r"|cudaMalloc failed: out of memory"
     r"|CUDA failed with error out of memory"
