@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 from doctor.readers.evidence_file import EvidenceFile
 
-_ACCEPTED = "give a .nsys-rep, an nsys SQLite export or a PyTorch profiler trace"
+_ACCEPTED = (
+    "give a trace (.nsys-rep, its SQLite export, PyTorch), a log with an engine's lines, an out-of-memory text, a"
+    " memory snapshot, metrics, a configuration or a table of a benchmark"
+)
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ _SIGNATURES = (
         "is a Git LFS pointer, not the file itself",
         "fetch it with `git lfs pull`",
     ),
-    _Signature(_is_json, "is JSON, but no trace: it has no `traceEvents`", _ACCEPTED),
+    _Signature(_is_json, "is JSON, but no trace (`traceEvents`), configuration or benchmark", _ACCEPTED),
     _Signature(_is_text, "is a text that is not known as evidence", _ACCEPTED),
 )
 
