@@ -12,7 +12,6 @@ from textual.types import CSSPathType
 from textual.widgets import Input
 
 from doctor.case.timeline.drawing import extent, lanes
-from doctor.case.timeline.items import Work
 from doctor.case.timeline.places import named_after, range_place
 from doctor.case.timeline.tracks import tracks
 from doctor.diagnosis.outcome import Diagnosis
@@ -25,8 +24,6 @@ from doctor.tui.snapshot import Snapshot
 from doctor.tui.widgets.timeline.canvas import TimelineCanvas
 from doctor.tui.widgets.timeline.details import Details, Legend
 from doctor.tui.widgets.timeline.painting import Mark
-
-_LEGEND = (Work.COMPUTE, Work.COPY, Work.COMMUNICATION, Work.LAUNCH, Work.WAIT, Work.CALL)
 
 
 class TimelineScreen(DoctorScreen):
@@ -44,6 +41,7 @@ class TimelineScreen(DoctorScreen):
         self._is_open = False
         self._pending: Place | None = None
         self._diagnosis: Diagnosis | None = None
+        self._shown: TimelineCanvas.Looked | None = None
         super().__init__()
 
     def compose_body(self) -> ComposeResult:
@@ -61,6 +59,8 @@ class TimelineScreen(DoctorScreen):
     def repaint(self) -> None:
         """The lanes are painted in colours for this background."""
         self.query_one(TimelineCanvas).paint()
+        if self._shown is not None:
+            self._show_legend(self._shown)
 
     async def _open(self, case: CaseDesk) -> None:
         canvas = self.query_one(TimelineCanvas)
@@ -117,7 +117,11 @@ class TimelineScreen(DoctorScreen):
     @on(TimelineCanvas.Looked)
     def _looked(self, looked: TimelineCanvas.Looked) -> None:
         self.query_one(Details).show(looked, self.query_one(TimelineCanvas).origin_ns)
-        self.query_one(Legend).show(looked, _LEGEND, is_dark=self.app.current_theme.dark)
+        self._shown = looked
+        self._show_legend(looked)
+
+    def _show_legend(self, looked: TimelineCanvas.Looked) -> None:
+        self.query_one(Legend).show(looked, is_dark=self.app.current_theme.dark)
 
     def action_search(self) -> None:
         """Type a part of a name."""

@@ -42,11 +42,9 @@ class NavigationBar(Static):
     def _places(self) -> Content:
         parts: list[Content] = []
         for number, (mode, word) in enumerate(PLACES, start=1):
-            style = "bold $background on $primary" if mode == self._here else "$foreground"
-            label = Content.styled(f"{number} {word}", style)
-            parts.append(label.stylize(_link(mode)))
+            label = f"{number} {word}"
+            if mode == self._here:  # no link: those have a colour of their own
+                parts.append(Content.styled(label, "bold $background on $primary"))
+            else:
+                parts.append(Content(label).stylize(f"@click=app.go('{mode}')"))
         return Content(" ").join(parts)
-
-
-def _link(mode: str) -> str:
-    return f"@click=app.go('{mode}')"

@@ -60,8 +60,6 @@ class FrameworkBar(Static, can_focus=True):
 
     def _tab(self, target: str) -> Content:
         word = wording.framework(target)
-        is_chosen = target == self.chosen
-        label = (
-            Content.styled(f"[{word}]", "bold $primary") if is_chosen else Content.styled(f" {word} ", "$foreground")
-        )
-        return label.stylize(f"@click=choose({target!r})")
+        if target == self.chosen:  # no link: those have a colour of their own
+            return Content.styled(f"[{word}]", "bold $primary")
+        return Content(f" {word} ").stylize(f"@click=choose({target!r})")

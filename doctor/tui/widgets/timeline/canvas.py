@@ -18,6 +18,7 @@ from textual.widget import Widget
 from textual.worker import Worker
 
 from doctor.case.timeline.drawing import Item, Lane
+from doctor.case.timeline.items import Work
 from doctor.case.timeline.picture import Cursor, Picture, picture
 from doctor.case.timeline.places import item_after, item_before
 from doctor.case.timeline.tracks import Track
@@ -67,6 +68,8 @@ class TimelineCanvas(Widget, can_focus=True):
             self.silence_ns = shown.silence_ns
             self.cursor_ns = cursor_ns
             self.lane = lane
+            seen = {cell.work for cells in shown.drawing.cells.values() for cell in cells}
+            self.works = tuple(sorted(seen - {Work.RANGE, Work.STEP}))
             self.figures = tuple(_figure(track, shown, cursor_ns) for track in tracks)
             super().__init__()
 

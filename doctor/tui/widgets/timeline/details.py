@@ -5,7 +5,6 @@ from __future__ import annotations
 from textual.content import Content
 from textual.widgets import Static
 
-from doctor.case.timeline.items import Work
 from doctor.case.timeline.places import ItemFacts
 from doctor.reports.wording import clean
 from doctor.tui.widgets.timeline.canvas import TimelineCanvas
@@ -38,11 +37,11 @@ class Legend(Static):
     Legend { height: 1; padding: 0 1; color: $foreground-muted; text-wrap: nowrap; text-overflow: ellipsis; }
     """
 
-    def show(self, looked: TimelineCanvas.Looked, works: tuple[Work, ...], *, is_dark: bool) -> None:
-        """Say how much time the view and a cell are."""
+    def show(self, looked: TimelineCanvas.Looked, *, is_dark: bool) -> None:
+        """Say how much time the view and a cell are, and what the shapes in it mean."""
         view = looked.view
         parts = [Content(f"view {format_ns(view.length_ns)}, a cell {format_ns(view.cell_ns)} ")]
-        for work in works:
+        for work in looked.works:
             look = LOOKS[work]
             parts.append(Content.assemble((look.levels[-1], look.colour(is_dark=is_dark)), f" {look.word}"))
         self.update(Content(" ").join(parts))
