@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
+from doctor.checks.settings import read_checks
 from doctor.cli.main import doctor
 from doctor.diagnosis.catalogue import load_catalogue
 from tests.support.samples import sample, trace_of
@@ -31,7 +33,8 @@ def test_every_command_and_option_exists(words: list[str]) -> None:
     command = doctor.get_command(click.Context(doctor), words[0])
     assert command is not None
     known = {spelling for parameter in command.params for spelling in parameter.opts}
-    assert {word for word in words[1:] if re.match(r"--?[a-z]", word)} <= known
+    own = itertools.takewhile(lambda word: word != "--", words[1:])  # what follows is a command of the user's
+    assert {word for word in own if re.match(r"--?[a-z]", word)} <= known
 
 
 def test_every_path_in_the_two_commands_exists() -> None:
@@ -40,8 +43,15 @@ def test_every_path_in_the_two_commands_exists() -> None:
 
 
 def test_every_rule_is_in_the_table() -> None:
-    listed = set(re.findall(r"^\| `([a-z0-9-]+)` \|", README, re.MULTILINE))
-    assert {rule.about.id for rule in load_catalogue(None)} <= listed
+    listed = dict(re.findall(r"^\| `([a-z0-9-]+)` \| (.*) \|$", README, re.MULTILINE))
+    assert {rule.about.id: rule.doc.strip().splitlines()[0] for rule in load_catalogue(None)} == listed
+
+
+def test_the_example_of_health_checks_is_read(tmp_path: Path) -> None:
+    (example,) = re.findall(r"^```toml\n(\[tool\.doctor.*?)^```", README, re.MULTILINE | re.DOTALL)
+    path = tmp_path / "pyproject.toml"
+    path.write_text(example, "utf-8")
+    assert [check.name for check in read_checks(path)] == ["decode"]
 
 
 def test_the_example_in_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
