@@ -49,7 +49,10 @@ def _finding(diagnosis: Diagnosis, finding: RankedFinding, place: int) -> Iterat
 
 def _fixes(finding: RankedFinding) -> Iterator[str]:
     if finding.fixes:
-        rows = ((wording.framework(fix.target), _code(fix.setting), escaped(fix.why)) for fix in finding.fixes)
+        rows = (
+            (wording.framework(fix.target), _code(fix.setting), escaped(fix.why))
+            for fix in wording.shown_fixes(finding)
+        )
         yield from _table(
             ("Where", "Change", "Why"), ((escaped(target), setting, why) for target, setting, why in rows)
         )

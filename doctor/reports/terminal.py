@@ -120,7 +120,7 @@ def _fixes(finding: RankedFinding, *, has_reasons: bool) -> RenderableType:
     table.add_column(width=_FRAMEWORK_WIDTH, no_wrap=True)
     table.add_column(ratio=1, overflow="fold")
     previous = ""
-    for fix in finding.fixes:
+    for fix in wording.shown_fixes(finding):
         line = Text(wording.clean(fix.setting), style="bold")
         if has_reasons and fix.why:
             line.append(f"\n{wording.clean(fix.why)}", style=f"not bold {_FAINT}")

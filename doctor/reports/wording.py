@@ -24,7 +24,7 @@ from doctor.diagnosis.outcome import (
     Window,
 )
 from doctor.reports.collecting import Recipe, recipe_for
-from doctor.rule import Evidence, Severity, Where
+from doctor.rule import Evidence, Fix, Severity, Where
 from doctor.units import format_bytes, format_count, format_ns, format_rate, format_share, format_speedup
 
 _FRAMEWORKS = {
@@ -216,6 +216,12 @@ def not_run_groups(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
     return tuple((missing, ", ".join(sorted(rules))) for missing, rules in sorted(groups.items()))
 
 
+def shown_fixes(finding: RankedFinding) -> tuple[Fix, ...]:
+    """The settings to show: of this project's engine the first alone, since the others are what `doctor tune` tries next."""
+    own = [fix for fix in finding.fixes if fix.target == "engine"]
+    return tuple(fix for fix in finding.fixes if fix not in own[1:])
+
+
 def not_run_summary(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
     """`not_run_groups` for a screen: rules that want another kind of evidence are counted where they are many."""
     kinds = {file.kind for file in diagnosis.evidence}
@@ -289,7 +295,7 @@ def level_of(severity: Severity) -> str:
 def message(finding: RankedFinding, same_cause: Sequence[RankedFinding] = ()) -> str:
     """A finding and what has the same cause in one paragraph of plain text, for outputs with room for no more."""
     win = gain_sentence(finding.gain)
-    fixes = "; ".join(f"{framework(fix.target)}: {clean(fix.setting)}" for fix in finding.fixes)
+    fixes = "; ".join(f"{framework(fix.target)}: {clean(fix.setting)}" for fix in shown_fixes(finding))
     same = ", ".join(clean(follower.title) for follower in same_cause)
     parts = (
         sentence(finding.summary),
