@@ -217,7 +217,7 @@ def not_run_groups(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
 
 
 def shown_fixes(finding: RankedFinding) -> tuple[Fix, ...]:
-    """The settings to show: of this project's engine the first alone, since the others are what `doctor tune` tries next."""
+    """The settings to show: of this project's engine the first alone; the others are for `doctor tune` to try."""
     own = [fix for fix in finding.fixes if fix.target == "engine"]
     return tuple(fix for fix in finding.fixes if fix not in own[1:])
 
