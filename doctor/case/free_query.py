@@ -12,6 +12,9 @@ import pyarrow.parquet as pq
 
 from doctor.errors import CaseError, UsageError
 
+EXAMPLE_QUERY = """SELECT family, count(*) AS kernels, sum(end_ns - start_ns) / 1e6 AS ms
+FROM device_op GROUP BY family ORDER BY ms DESC"""
+"""Something to begin with: the time of each kind of device work."""
 _CSV_ENDINGS = (".csv",)
 _PARQUET_ENDINGS = (".parquet", ".pq")
 _READING = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN}
@@ -75,6 +78,12 @@ def export_query(connection: duckdb.DuckDBPyConnection, query: str, target: Path
 def table_notes(connection: duckdb.DuckDBPyConnection) -> tuple[TableNote, ...]:
     """The tables of the case that hold rows, by name."""
     return tuple(TableNote(*row) for row in connection.execute(_TABLES).fetchall())
+
+
+def first_rows_of(table: str) -> str:
+    """A query for the first rows of a table."""
+    quoted = table.replace('"', '""')
+    return f'SELECT * FROM "{quoted}" LIMIT 100'
 
 
 def _only_reading(query: str) -> duckdb.Statement:

@@ -15,7 +15,15 @@ from textual.types import CSSPathType
 from textual.widgets import DataTable, OptionList, Static, TextArea
 from textual.widgets.option_list import Option
 
-from doctor.case.free_query import QueryResult, TableNote, export_query, run_query, table_notes
+from doctor.case.free_query import (
+    EXAMPLE_QUERY,
+    QueryResult,
+    TableNote,
+    export_query,
+    first_rows_of,
+    run_query,
+    table_notes,
+)
 from doctor.errors import DoctorError
 from doctor.reports.wording import clean
 from doctor.tui.case_desk import CaseDesk
@@ -25,8 +33,6 @@ from doctor.units import format_count
 
 _MOST_ROWS = 500
 _LONGEST_CELL = 80
-_FIRST_QUERY = """SELECT family, count(*) AS kernels, sum(end_ns - start_ns) / 1e6 AS ms
-FROM device_op GROUP BY family ORDER BY ms DESC"""
 
 
 class SqlScreen(DoctorScreen):
@@ -46,7 +52,7 @@ class SqlScreen(DoctorScreen):
         with Horizontal():
             yield OptionList(id="tables")
             with Vertical():
-                yield TextArea(_FIRST_QUERY, id="query", tab_behavior="focus")
+                yield TextArea(EXAMPLE_QUERY, id="query", tab_behavior="focus")
                 yield Static("Ctrl+R runs the query, Ctrl+S exports its whole answer", id="caption", classes="caption")
                 yield DataTable(cursor_type="cell", zebra_stripes=True)
 
@@ -111,7 +117,7 @@ class SqlScreen(DoctorScreen):
     def _table_chosen(self, event: OptionList.OptionSelected) -> None:
         self.remove_class("-tables")
         query = self.query_one("#query", TextArea)
-        query.text = f'SELECT * FROM "{event.option.id}" LIMIT 100'
+        query.text = first_rows_of(event.option.id or "")
         query.focus()
         self.action_run()
 

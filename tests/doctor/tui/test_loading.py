@@ -80,3 +80,10 @@ def test_the_process_ends_with_whoever_asked(tmp_path: Path) -> None:
     status = Path(f"/proc/{child}/stat")
     while status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z":
         os.sched_yield()
+
+
+def test_the_first_screen_waits_for_no_database() -> None:
+    program = "import sys, doctor.tui.app; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    root = Path(__file__).parents[3]
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=root)
+    assert not {"duckdb", "pyarrow", "sqlalchemy", "numpy", "torch"} & set(done.stdout.split())
