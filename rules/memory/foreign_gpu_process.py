@@ -29,8 +29,8 @@ ABOUT = About(
 )
 
 THRESHOLDS = {
-    "least_bytes": Threshold(
-        2**30, "bytes", source="below this it may be contexts and libraries; LlamaFactory#182, ai-toolkit#277"
+    "least_gib": Threshold(
+        1, "GiB", source="below this it may be contexts and libraries; LlamaFactory#182, ai-toolkit#277"
     ),
     "least_share": Threshold(0.05, "share of the device", source="LlamaFactory#182, ai-toolkit#277: 83 % and 99 %"),
     "grave_share": Threshold(0.5, "share of the device", source="ai-toolkit#277: 98.7 % foreign, 1.2 % own"),
@@ -76,10 +76,15 @@ def holder(pid: int | None, name: str | None) -> str:
     return f"process {pid} ({name})" if name else f"process {pid}"
 
 
+def shared(share: str) -> tuple[Fix, ...]:
+    """What engines need where the device must be shared, with the share that is left for them."""
+    return tuple(Fix(fix.target, fix.setting.format(share=share), fix.why, fix.source) for fix in SHARED)
+
+
 def fixes_for(left_bytes: int, total_bytes: int) -> tuple[Fix, ...]:
     """The fixes, with the share of the device that is left for this run."""
     share = max(left_bytes / total_bytes - THRESHOLDS["reserve_share"].value, 0.0)
-    return (*FIXES, *(Fix(fix.target, fix.setting.format(share=share), fix.why, fix.source) for fix in SHARED))
+    return (*SYSTEM, *shared(f"{share:.2f}"))
 
 
 def confidence_of(row: Failure) -> float:
@@ -180,7 +185,7 @@ class Sampled(NamedTuple):
 def judge_sampled(row: Sampled) -> Verdict:
     """Others hold a visible part of a device of the run."""
     share = row.foreign_bytes / row.total_bytes
-    if row.foreign_bytes < THRESHOLDS["least_bytes"].value or share < THRESHOLDS["least_share"].value:
+    if row.foreign_bytes < THRESHOLDS["least_gib"].value * 2**30 or share < THRESHOLDS["least_share"].value:
         return None
     return Finding(
         summary=f"other processes hold {format_bytes(row.foreign_bytes)} of {format_bytes(row.total_bytes)} on GPU {row.device_id}",
@@ -192,7 +197,7 @@ def judge_sampled(row: Sampled) -> Verdict:
     )
 
 
-FIXES = (
+SYSTEM = (
     Fix(
         "system",
         "CUDA_VISIBLE_DEVICES=<index or UUID of a free GPU>, on the launching command itself",
@@ -209,13 +214,13 @@ FIXES = (
 SHARED = (
     Fix(
         "vllm",
-        "--gpu-memory-utilization {share:.2f} at most, where the device must be shared; or --kv-cache-memory-bytes",
+        "--gpu-memory-utilization {share} at most, where the device must be shared; or --kv-cache-memory-bytes",
         "it is a share of the whole device, not of what is free",
         source="https://docs.vllm.ai/en/latest/configuration/conserving_memory.html (checked on main of 2026, where the default is 0.92; 0.9 before)",
     ),
     Fix(
         "sglang",
-        "--mem-fraction-static {share:.2f} at most, where the device must be shared; --base-gpu-id for another device",
+        "--mem-fraction-static {share} at most, where the device must be shared; --base-gpu-id for another device",
         "weights and KV pool then fit into what is left",
         source="https://docs.sglang.ai/advanced_features/server_arguments.html (checked on main of 2026)",
     ),
@@ -226,6 +231,7 @@ SHARED = (
         source="https://nvidia.github.io/TensorRT-LLM/features/kvcache.html (checked on llm_args.py of main)",
     ),
 )
+FIXES = (*SYSTEM, *shared("(free / total - 0.02)"))
 
 RULE = Rule(
     about=ABOUT,

@@ -26,7 +26,7 @@ ABOUT = About(
 )
 
 THRESHOLDS = {
-    "least_bytes": Threshold(2**30, "bytes", source="SkyRL PR#1768: 20 GiB of 183"),
+    "least_gib": Threshold(1, "GiB", source="SkyRL PR#1768: 20 GiB of 183"),
     "least_share": Threshold(0.05, "share of the device", source="SkyRL PR#1768: 11 %"),
     "waste_share": Threshold(0.2, "share of what is reserved", source="pytorch#35901: 11.1 of 11.6 GB"),
     "most_of_waste": Threshold(
@@ -69,7 +69,7 @@ def judge(row: Failure) -> Verdict:
         return Cleared(
             f"{format_bytes(row.unused_bytes)} are reserved and unallocated, less than the {format_bytes(row.tried_bytes)} that were asked for"
         )
-    least = max(THRESHOLDS["least_bytes"].value, THRESHOLDS["least_share"].value * row.total_bytes)
+    least = max(THRESHOLDS["least_gib"].value * 2**30, THRESHOLDS["least_share"].value * row.total_bytes)
     if row.unused_bytes < least:
         return Cleared(
             f"{format_bytes(row.unused_bytes)} are reserved and unallocated, less than {format_bytes(least)}: the slack of a full card"
@@ -105,7 +105,7 @@ def judge_snapshot(row: Snapshot) -> Verdict:
         row.requested_bytes is not None and row.largest_pinned_bytes < row.requested_bytes <= row.pinned_free_bytes
     )
     is_much = row.pinned_free_bytes >= max(
-        THRESHOLDS["least_bytes"].value, THRESHOLDS["least_share"].value * row.total_bytes
+        THRESHOLDS["least_gib"].value * 2**30, THRESHOLDS["least_share"].value * row.total_bytes
     )
     is_waste = (
         row.pinned_free_bytes >= THRESHOLDS["waste_share"].value * row.reserved_bytes

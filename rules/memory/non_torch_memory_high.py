@@ -25,11 +25,11 @@ ABOUT = About(
 )
 
 THRESHOLDS = {
-    "least_bytes": Threshold(
-        3 * 2**30, "bytes", source="usual are 0.5 to 1.5 GiB; a public text had 79.14 - 72.36 - 0.07 = 6.7 GiB"
+    "least_gib": Threshold(
+        3, "GiB", source="usual are 0.5 to 1.5 GiB; a public text had 79.14 - 72.36 - 0.07 = 6.7 GiB"
     ),
     "least_share": Threshold(0.05, "share of the device", source="rule of thumb"),
-    "usual_bytes": Threshold(1.5 * 2**30, "bytes", source="context, cuBLAS and one NCCL communicator"),
+    "usual_gib": Threshold(1.5, "GiB", source="context, cuBLAS and one NCCL communicator"),
 }
 
 SQL = """
@@ -53,14 +53,14 @@ class Failure(NamedTuple):
 
 def judge(row: Failure) -> Verdict:
     """More than usual, and no other process behind it."""
-    least = max(THRESHOLDS["least_bytes"].value, THRESHOLDS["least_share"].value * row.total_bytes)
+    least = max(THRESHOLDS["least_gib"].value * 2**30, THRESHOLDS["least_share"].value * row.total_bytes)
     if row.outside_bytes < least or row.cause in {"foreign", "abandoned", "contexts", "spilled"}:
         return None
-    excess = int(row.outside_bytes - THRESHOLDS["usual_bytes"].value)
+    excess = int(row.outside_bytes - THRESHOLDS["usual_gib"].value * 2**30)
     is_cause = row.cause == "outside" and excess >= row.tried_bytes
     return Finding(
         summary=f"{format_bytes(row.outside_bytes)} of the run's {format_bytes(row.own_bytes)} lie outside PyTorch; about"
-        f" {format_bytes(THRESHOLDS['usual_bytes'].value)} are usual",
+        f" {format_bytes(THRESHOLDS['usual_gib'].value * 2**30)} are usual",
         evidence=(
             Evidence("memory outside PyTorch", row.outside_bytes, "bytes", Where(device_id=row.device_id)),
             Evidence("more than usual", excess, "bytes"),
@@ -90,14 +90,14 @@ class Figure(NamedTuple):
 
 def judge_figure(row: Figure) -> Verdict:
     """More than usual."""
-    least = max(THRESHOLDS["least_bytes"].value, THRESHOLDS["least_share"].value * (row.total_bytes or 0))
+    least = max(THRESHOLDS["least_gib"].value * 2**30, THRESHOLDS["least_share"].value * (row.total_bytes or 0))
     if row.outside_bytes is None or row.outside_bytes < least or row.is_told:
         return None
     return Finding(
-        summary=f"the engine counts {format_bytes(row.outside_bytes)} outside PyTorch; about {format_bytes(THRESHOLDS['usual_bytes'].value)} are usual",
+        summary=f"the engine counts {format_bytes(row.outside_bytes)} outside PyTorch; about {format_bytes(THRESHOLDS['usual_gib'].value * 2**30)} are usual",
         evidence=(Evidence("memory outside PyTorch", row.outside_bytes, "bytes"),),
         severity=Severity.MEDIUM,
-        bytes=int(row.outside_bytes - THRESHOLDS["usual_bytes"].value),
+        bytes=int(row.outside_bytes - THRESHOLDS["usual_gib"].value * 2**30),
         confidence=0.6,
     )
 

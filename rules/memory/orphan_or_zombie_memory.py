@@ -26,7 +26,7 @@ ABOUT = About(
 )
 
 THRESHOLDS = {
-    "least_bytes": Threshold(2**30, "bytes", source="drivers and contexts hold a few hundred MiB"),
+    "least_gib": Threshold(1, "GiB", source="drivers and contexts hold a few hundred MiB"),
     "least_share": Threshold(0.05, "share of the device", source="rule of thumb"),
 }
 
@@ -71,7 +71,7 @@ def lost_bytes(row: Holding) -> int:
 def judge(row: Holding) -> Verdict:
     """Enough memory, and no living owner."""
     lost = lost_bytes(row)
-    if lost < THRESHOLDS["least_bytes"].value or lost < THRESHOLDS["least_share"].value * row.total_bytes:
+    if lost < THRESHOLDS["least_gib"].value * 2**30 or lost < THRESHOLDS["least_share"].value * row.total_bytes:
         return None
     if row.process_count == 0:
         whose = "no process is listed for it" + (

@@ -25,7 +25,7 @@ ABOUT = About(
 )
 
 THRESHOLDS = {
-    "least_bytes": Threshold(2**29, "bytes", source="vllm#55827: 4.72 to 1.84 GiB, 2.82 to -3.21 GiB"),
+    "least_gib": Threshold(0.5, "GiB", source="vllm#55827: 4.72 to 1.84 GiB, 2.82 to -3.21 GiB"),
 }
 
 SQL = """
@@ -86,7 +86,7 @@ class Start(NamedTuple):
 def judge_starts(row: Start) -> Verdict:
     """Less than alone, or less than nothing."""
     lost = row.alone_bytes - row.kv_bytes if row.alone_bytes is not None else -row.kv_bytes
-    if lost < THRESHOLDS["least_bytes"].value and row.kv_bytes >= 0:
+    if lost < THRESHOLDS["least_gib"].value * 2**30 and row.kv_bytes >= 0:
         return None
     against = f", {format_bytes(row.alone_bytes)} alone" if row.alone_bytes is not None else ""
     return Finding(

@@ -14,6 +14,7 @@ from doctor.case.batch import SourceFacts, TableBatch
 from doctor.errors import EvidenceError
 from doctor.readers import registry
 from doctor.readers.evidence_file import open_evidence
+from doctor.readers.memory_snapshot import MemorySnapshotReader
 from doctor.readers.nsys_columnar import NsysColumnarReader
 from doctor.readers.nsys_report import NsysReportReader
 from doctor.readers.nsys_sqlite import NsysSqliteReader
@@ -37,7 +38,13 @@ CLOSED_SETS: dict[tuple[str, str], set[str | None]] = {
     ("diagnostic", "severity"): {"info", "warning", "error", None},
     ("device", "vendor"): {"nvidia", "amd", "other", None},
 }
-READERS: tuple[Reader, ...] = (NsysReportReader(), NsysSqliteReader(), NsysColumnarReader(), TorchTraceReader())
+READERS: tuple[Reader, ...] = (
+    NsysReportReader(),
+    NsysSqliteReader(),
+    NsysColumnarReader(),
+    TorchTraceReader(),
+    MemorySnapshotReader(),
+)
 KINDS = {"nsys-report", "nsys-sqlite", "nsys-columnar", "kineto"}
 ABSOLUTE_PATH = re.compile(r"(?:^|[\s'\"(])(?:/[\w.-]+){2,}|[A-Za-z]:\\")
 
