@@ -24,14 +24,11 @@ def test_fires_on_tensor_parallelism_through_the_cpu(clinic: Clinic) -> None:
     assert "2 devices share a layer over PHB" in verdicts.finding(RULE)["summary"]
 
 
-def test_nvlink_clears_it(clinic: Clinic) -> None:
+def test_nvlink_clears_it_and_replicas_need_none(clinic: Clinic) -> None:
+    assert RULE not in clinic.told(SERVE.replace("tensor", "data") + SLOW + HALF).found
     verdicts = clinic.told(SERVE + FAST + HALF)
     assert RULE not in verdicts.found
     assert "joined by NVLink" in verdicts.ruled_out[RULE]
-
-
-def test_replicas_need_no_link(clinic: Clinic) -> None:
-    assert RULE not in clinic.told(SERVE.replace("tensor", "data") + SLOW + HALF).found
 
 
 def test_fires_on_exchange_through_host_memory(clinic: Clinic) -> None:

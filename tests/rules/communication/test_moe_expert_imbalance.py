@@ -28,10 +28,6 @@ def test_few_passes_or_few_tokens_may_be_chance(clinic: Clinic) -> None:
     assert "may be chance" in clinic.told(eplb_log(300, 12.0, 24)).ruled_out[RULE]
 
 
-def test_even_ranks_clear_it(clinic: Clinic) -> None:
-    assert RULE in clinic.told(eplb_log(300, 2048.0, 2150)).ruled_out
-
-
 def test_reads_counters_by_rank_and_the_lines_of_sglang(clinic: Clinic) -> None:
     counts = "step,rank,tokens\n" + "".join(
         f"{s},{r},{4000 if r == 3 else 2000}\n" for s in range(250) for r in range(4)

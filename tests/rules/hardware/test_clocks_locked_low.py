@@ -19,11 +19,6 @@ def test_fires_on_a_clock_that_stands_still_and_nothing_holds(clinic: Clinic) ->
     assert clinic.told(query_gpu(busy(**LOW))).finding(RULE)["confidence"] < 0.7
 
 
-def test_is_silent_on_a_clock_that_moves(clinic: Clinic) -> None:
-    rows = [row | {"clocks.current.sm": f"{1100 + 40 * place} MHz"} for place, row in enumerate(busy(**LOW))]
-    assert RULE not in clinic.told(query_gpu(rows)).found
-
-
 def test_is_silent_where_heat_or_power_is_the_reason(clinic: Clinic) -> None:
     heat = busy(**LOW, **NAMED, clocks_event_reasons__sw_thermal_slowdown="Active")
     assert RULE not in clinic.told(query_gpu(heat)).found

@@ -42,10 +42,6 @@ def test_fires_when_every_pause_is_followed_by_a_low_clock(clinic: Clinic) -> No
     assert verdicts.finding(RULE)["severity"] == "medium"
 
 
-def test_once_may_be_anything(clinic: Clinic) -> None:
-    assert RULE not in clinic.told(visits(1, RAMP, False)).found
-
-
 def test_is_silent_when_the_clock_is_up_at_once(clinic: Clinic) -> None:
     assert RULE not in clinic.told(visits(3, FAST, True)).found
 

@@ -41,10 +41,6 @@ def test_is_cleared_when_the_device_is_full(clinic: Clinic) -> None:
     assert "full" in verdicts.ruled_out[RULE]
 
 
-def test_one_process_has_nobody_to_share_with(clinic: Clinic) -> None:
-    assert RULE not in clinic.told(smi_table([{"busy": 17, "used": 22100}], REPLICAS[:1])).found
-
-
 def recording(gap_us: float) -> str:
     """Two processes in one recording: the kernels of the second begin `gap_us` behind those of the first."""
     first, second = Program(), Program()

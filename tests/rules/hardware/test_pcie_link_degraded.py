@@ -24,10 +24,6 @@ def test_names_the_card_whose_link_is_slow_under_load(clinic: Clinic) -> None:
     assert "other devices of this machine are faster" in finding["summary"]
 
 
-def test_lanes_that_are_missing_count_too(clinic: Clinic) -> None:
-    assert "low: lanes" in clinic.told(two_cards(pcie__link__width__current="8")).finding(RULE)["summary"]
-
-
 def test_an_idle_card_lowers_its_link_on_purpose(clinic: Clinic) -> None:
     verdicts = clinic.told(two_cards(pcie__link__gen__current="1", utilization__gpu="0 %", power__draw="60.00 W"))
     assert RULE not in verdicts.found

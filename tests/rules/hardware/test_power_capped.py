@@ -19,20 +19,10 @@ def test_fires_on_a_limit_below_the_default(clinic: Clinic) -> None:
     assert verdicts.finding(RULE)["severity"] == "medium"
 
 
-def test_is_low_where_clocks_hardly_fall_and_memory_keeps_its_own(clinic: Clinic) -> None:
-    verdicts = clinic.told(query_gpu(busy(**(CAPPED | {"clocks__current__sm": "1700 MHz"}))))
-    assert verdicts.finding(RULE)["severity"] == "low"
-
-
 def test_is_cleared_at_the_default_limit(clinic: Clinic) -> None:
     verdicts = clinic.told(query_gpu(busy(**(CAPPED | {"power__draw": "698.00 W", "power__limit": "700.00 W"}))))
     assert RULE not in verdicts.found
     assert "it is working" in verdicts.ruled_out[RULE]
-
-
-def test_knows_the_default_of_a_product_from_its_data_sheet(clinic: Clinic) -> None:
-    rows = [{k: v for k, v in row.items() if k != "power.default_limit"} for row in busy(**CAPPED)]
-    assert RULE in clinic.told(query_gpu(rows)).found
 
 
 def test_a_power_brake_is_high_at_any_limit(clinic: Clinic) -> None:
