@@ -97,7 +97,7 @@ FIXES = (
         "pytorch",
         'torch.cuda.set_device(local_rank) before any CUDA call; torch.load(..., map_location="cpu")',
         "no context is opened on device 0",
-        source="https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_device.html (checked on 2.11)",
+        source="https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_device.html (checked on 2.13)",
     ),
     Fix(
         "system",

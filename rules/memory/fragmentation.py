@@ -139,13 +139,13 @@ FIXES = (
         "pytorch",
         "PYTORCH_ALLOC_CONF=expandable_segments:True (older: PYTORCH_CUDA_ALLOC_CONF); not with MIG, not around weights shared by CUDA IPC",
         "segments grow in place and give their holes back",
-        source="https://docs.pytorch.org/docs/stable/notes/cuda.html (checked on 2.11, both names), https://github.com/NovaSky-AI/SkyRL/pull/1768",
+        source="https://docs.pytorch.org/docs/stable/notes/cuda.html (checked on 2.13, both names), https://github.com/NovaSky-AI/SkyRL/pull/1768",
     ),
     Fix(
         "pytorch",
         "PYTORCH_ALLOC_CONF=max_split_size_mb:512, where segments must not grow",
         "large blocks are not cut for small tensors",
-        source="https://docs.pytorch.org/docs/stable/notes/cuda.html (checked on 2.11)",
+        source="https://docs.pytorch.org/docs/stable/notes/cuda.html (checked on 2.13)",
     ),
     Fix(
         "pytorch",

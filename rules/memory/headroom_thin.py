@@ -231,7 +231,7 @@ FIXES = (
         "pytorch",
         "torch.cuda.memory._record_memory_history(); torch.cuda.memory._dump_snapshot('snapshot.pickle') after the failure",
         "the snapshot says which stacks hold the memory: diagnose it together with the text",
-        source="https://docs.pytorch.org/docs/stable/torch_cuda_memory.html (checked on 2.11)",
+        source="https://docs.pytorch.org/docs/stable/torch_cuda_memory.html (checked on 2.13)",
     ),
 )
 

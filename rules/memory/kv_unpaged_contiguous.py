@@ -320,7 +320,7 @@ FIXES = (
         'generate_batch() (continuous batching, paged); cache_implementation="offloaded" or "quantized" where memory is short,'
         ' "static" where time is',
         "memory goes with the tokens that are there, or the cache is written in place",
-        source="https://huggingface.co/docs/transformers/kv_cache (names checked on main of 2026)",
+        source="https://huggingface.co/docs/transformers/kv_cache (names checked on 5.24)",
     ),
     Fix(
         "system",

@@ -139,7 +139,7 @@ FIXES = (
         "transformers",
         "logits_to_keep=1 in forward (before 4.48: num_logits_to_keep); generate does so by itself",
         "the output layer runs over the last token only",
-        source="https://huggingface.co/docs/transformers/main_classes/text_generation",
+        source="https://huggingface.co/docs/transformers/main_classes/text_generation (checked on 5.24)",
     ),
 )
 

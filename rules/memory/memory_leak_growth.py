@@ -143,7 +143,7 @@ FIXES = (
         "pytorch",
         "torch.cuda.memory._record_memory_history(max_entries=100000); _dump_snapshot('snapshot.pickle') after some steps",
         "the snapshot names the stacks whose blocks stay",
-        source="https://docs.pytorch.org/docs/stable/torch_cuda_memory.html (checked on 2.11)",
+        source="https://docs.pytorch.org/docs/stable/torch_cuda_memory.html (checked on 2.13)",
     ),
 )
 

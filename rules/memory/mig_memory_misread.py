@@ -144,7 +144,7 @@ LIMIT_FIXES = (
         "pytorch",
         "torch.cuda.set_per_process_memory_fraction(1.0), or drop the call; no torch.cuda.MemPool of a fixed size around the work",
         "the allocator may then use the whole card",
-        source="https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.set_per_process_memory_fraction.html (checked on 2.11)",
+        source="https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.set_per_process_memory_fraction.html (checked on 2.13)",
     ),
     Fix(
         "system",
@@ -164,7 +164,7 @@ FIXES = (
         "pytorch",
         "PYTORCH_ALLOC_CONF=expandable_segments:False (older: PYTORCH_CUDA_ALLOC_CONF) on MIG",
         "growing segments need driver calls that a slice may refuse",
-        source="https://docs.pytorch.org/docs/stable/notes/cuda.html (checked on 2.11)",
+        source="https://docs.pytorch.org/docs/stable/notes/cuda.html (checked on 2.13)",
     ),
 )
 

@@ -150,9 +150,9 @@ TENSORRT = Fix(
 )
 TRANSFORMERS = Fix(
     "transformers",
-    'attn_implementation="sdpa" or "flash_attention_2"; prefill_chunk_size=N in generate (4.50 and later)',
+    'attn_implementation="sdpa" or "flash_attention_2"; prefill_chunk_size=N in generate',
     "attention no longer writes its scores out; a prompt is taken in pieces",
-    source="https://huggingface.co/docs/transformers/llm_optims",
+    source="https://huggingface.co/docs/transformers/llm_optims (prefill_chunk_size checked on 5.24)",
 )
 FIXES = (
     VLLM,

@@ -85,15 +85,15 @@ def judge(row: Kept) -> Verdict:
 FIXES = (
     Fix(
         "transformers",
-        "del model._cache (set by generate with a static cache), or pass past_key_values=StaticCache(...) of your own and drop it",
+        "a newer version (5.24 keeps no cache on the model); before: del model._cache after generate",
         "the blocks go back to the allocator",
-        source="https://huggingface.co/docs/transformers/kv_cache",
+        source="https://huggingface.co/docs/transformers/kv_cache (checked on 5.24)",
     ),
     Fix(
         "transformers",
         'cache_implementation="dynamic" where calls differ much in length',
         "the cache ends with the call",
-        source="https://huggingface.co/docs/transformers/kv_cache (names checked on main of 2026)",
+        source="https://huggingface.co/docs/transformers/kv_cache (names checked on 5.24)",
     ),
 )
 
