@@ -134,8 +134,13 @@ def test_a_win_of_less_than_a_fiftieth_is_ruled_out_with_its_number() -> None:
     ],
 )
 def test_severity_is_the_band_of_the_bound(bound_share: float, severity: Severity) -> None:
-    (finding,) = ranked(costs("waits", 0.019, bound_share=bound_share)).findings
+    (finding,) = ranked(costs("waits", 0.048, bound_share=bound_share)).findings
     assert finding.severity is severity
+
+
+def test_a_win_that_drowns_in_noise_is_low_whatever_its_bound() -> None:
+    (finding,) = ranked(costs("waits", 0.047, bound_share=0.3)).findings  # 1.049 times as fast
+    assert finding.severity is Severity.LOW
 
 
 SUSPECTS = (
