@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 Int = npt.NDArray[np.signedinteger]
-Real = npt.NDArray[np.float64]
+Real = npt.NDArray[np.floating]
 
 
 def running_end(group: Int, end: Real) -> Real:

@@ -7,14 +7,15 @@ that one pass in that order replays the run (`doctor.replay.schedule`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 Int = npt.NDArray[np.signedinteger]
 """Ids and positions are 32 bits wide: a run may have ten million calls."""
-Real = npt.NDArray[np.float64]
+Real = npt.NDArray[np.floating]
+"""Times since the start of the window are 64 bits wide, lengths of corrected time-lines 32."""
 Flag = npt.NDArray[np.bool_]
 
 
@@ -132,6 +133,11 @@ class Run:
     def recorded_ns(self) -> float:
         """End of the last operation, as recorded."""
         return float(self.ops.end.max(initial=0.0))
+
+
+def without_correlations(run: Run) -> Run:
+    """The run without correlation ids, which corrections alone need."""
+    return replace(run, calls=replace(run.calls, correlation_id=run.calls.correlation_id[:0].copy()))
 
 
 def position_of(sorted_positions: Int, ids: Int) -> Int:

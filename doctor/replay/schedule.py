@@ -157,11 +157,12 @@ def replay(run: Run, cut: Plan) -> Schedule:
 
 def _weigh(run: Run, cut: Plan) -> _Weights:
     calls, ops, waits = run.calls, run.ops, run.waits
-    clock = np.cumsum(calls.silence + calls.own)
+    clock = np.cumsum(calls.silence + calls.own, dtype=np.float64)
     resumed = np.where(cut.resumed_after >= 0, clock[cut.resumed_after], 0.0) if len(clock) else np.zeros(0)
     growth = np.maximum(ops.distance + ops.duration, 0.0)
     device_clock = np.cumsum(growth)
-    reach = clock[ops.call] - calls.own[ops.call]
+    reach = clock[ops.call]
+    reach -= calls.own[ops.call]
     reach -= resumed[cut.segment]
     reach += ops.latency
     reach += ops.duration

@@ -15,7 +15,7 @@ from doctor.replay.corrections import correct
 from doctor.replay.cure import Change, Places, apply, moves_work, select
 from doctor.replay.intervals import union_by_group
 from doctor.replay.quality import judge
-from doctor.replay.run import Real, Run
+from doctor.replay.run import Real, Run, without_correlations
 from doctor.replay.schedule import plan, replay
 from doctor.rule import Cure
 
@@ -70,9 +70,10 @@ class Replay:
         self._places = Places.of(self._recorded)
         self._busy_ns = _busy(self._recorded)
         corrected = correct(self._recorded, self._plan, names, unprofiled_seconds)
+        self._recorded = without_correlations(self._recorded)
         self._timelines = tuple(
             _Timeline(run, replay(run, self._plan).makespan_ns)
-            for run in (self._recorded, corrected.quick, corrected.slow)
+            for run in (self._recorded, *map(without_correlations, (corrected.quick, corrected.slow)))
         )
         self.quality = judge(self._recorded, self._plan, corrected)
 
