@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import duckdb
 
 from doctor.case.timeline.items import ITEM, Work
-from doctor.case.timeline.prepare import LONG_BINS
+from doctor.case.timeline.prepare import BIN_WIDTHS, LONG_BINS
 from doctor.case.timeline.view import View
 
 _MOST_ITEMS = 5_000
@@ -88,17 +88,27 @@ def draw(connection: duckdb.DuckDBPyConnection, view: View, shown: Sequence[int]
     Wide views are added up from the bins that `prepare` made, narrow ones from the items themselves, so that either
     touches a few hundred thousand rows at most, whatever the recording holds.
     """
-    [(bin_ns,)] = connection.execute("SELECT coalesce(max(bin_ns), 1) FROM timeline.extent").fetchall()
-    from_bins = view.cell_ns >= _LEAST_BINS_A_CELL * bin_ns
     values = {"start": view.start_ns, "length": view.length_ns, "cells": view.cells, "lanes": list(shown)}
-    cells = connection.execute(_CELLS_OF_BINS if from_bins else _CELLS_OF_ITEMS, values).fetchall()
-    items = connection.execute(_LONG_ITEMS if from_bins else _ITEMS, values | {"most": _MOST_ITEMS}).fetchall()
+    width = _width_of_bins(connection, view)
+    if width is None:
+        cells = connection.execute(_CELLS_OF_ITEMS, values).fetchall()
+        items = connection.execute(_ITEMS, values | {"most": _MOST_ITEMS}).fetchall()
+    else:
+        cells = connection.execute(_CELLS_OF_BINS, values | {"width": width}).fetchall()
+        items = connection.execute(_LONG_ITEMS, values | {"most": _MOST_ITEMS}).fetchall()
     return Drawing(view, _by_lane(cells, view), tuple(item_of(*row) for row in items))
 
 
 def item_of(lane_id: int, item_id: int, start_ns: int, end_ns: int, work: int, name: str) -> Item:
     """An item from a row of a query."""
     return Item(lane_id, item_id, start_ns, end_ns, Work(work), name)
+
+
+def _width_of_bins(connection: duckdb.DuckDBPyConnection, view: View) -> int | None:
+    """The widest bins that give each cell some, None where all are too wide."""
+    [(bin_ns,)] = connection.execute("SELECT coalesce(max(bin_ns), 1) FROM timeline.extent").fetchall()
+    fitting = [width for width in BIN_WIDTHS if view.cell_ns >= _LEAST_BINS_A_CELL * bin_ns * width]
+    return max(fitting, default=None)
 
 
 def _by_lane(rows: list[tuple[int, int, int, int, int]], view: View) -> dict[int, tuple[Cell, ...]]:
@@ -122,10 +132,11 @@ GROUP BY lane_id, cell ORDER BY lane_id, cell
 
 _CELLS_OF_BINS = f"""
 WITH busy AS (
-    SELECT lane_id, (start_ns + bin * bin_ns + bin_ns // 2 - $start) * $cells // $length AS cell, work,
+    SELECT lane_id, (start_ns + (2 * bin + 1) * bin_ns * width // 2 - $start) * $cells // $length AS cell, work,
         sum(busy_ns) AS busy_ns, sum(item_count) AS item_count
     FROM timeline.bin, timeline.extent
-    WHERE bin BETWEEN ($start - start_ns) // bin_ns AND ($start + $length - start_ns) // bin_ns
+    WHERE width = $width
+        AND bin BETWEEN ($start - start_ns) // (bin_ns * width) AND ($start + $length - start_ns) // (bin_ns * width)
         AND lane_id IN (SELECT unnest($lanes))
     GROUP BY ALL
 )
@@ -165,7 +176,7 @@ _ITEMS = f"""
 WITH {ITEM},
 wide AS (
     SELECT * FROM item
-    WHERE start_ns < $start + $length AND end_ns >= $start AND (end_ns - start_ns) * $cells >= 2 * $length
+    WHERE start_ns < $start + $length AND end_ns >= $start AND (end_ns - start_ns) * $cells >= $length::BIGINT * 2
         AND lane_id IN (SELECT unnest($lanes))
     LIMIT $most
 )
@@ -175,7 +186,7 @@ wide AS (
 _LONG_ITEMS = f"""
 WITH wide AS (
     SELECT * FROM timeline.long_item
-    WHERE start_ns < $start + $length AND end_ns >= $start AND (end_ns - start_ns) * $cells >= 2 * $length
+    WHERE start_ns < $start + $length AND end_ns >= $start AND (end_ns - start_ns) * $cells >= $length::BIGINT * 2
         AND lane_id IN (SELECT unnest($lanes))
     LIMIT $most
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import duckdb
@@ -28,6 +29,9 @@ class ItemFacts:
     launch: LaunchOf | None
 
 
+_NEAR_NS = 10**7
+_FAR_NS = 2**62
+_FEW = 64
 _ON_DEVICE = frozenset({Work.COMPUTE, Work.COMMUNICATION, Work.COPY, Work.GRAPH, Work.MEMSET})
 
 
@@ -40,25 +44,32 @@ def silence_at(
     connection: duckdb.DuckDBPyConnection, lane_id: int, time_ns: int, reach_ns: int
 ) -> tuple[int | None, int | None]:
     """When the work before a time ended and the work after it begins, None where that is further than `reach_ns`."""
-    values = {"lane": lane_id, "time": time_ns, "reach": reach_ns}
-    [(end_ns, start_ns)] = connection.execute(_SILENCE, values).fetchall()
-    return end_ns, start_ns
+    found: tuple[int | None, int | None] = (None, None)
+    for reach in (reach_ns // _FEW, reach_ns):  # nearly always near, and then found without reading much
+        [found] = connection.execute(_SILENCE, {"lane": lane_id, "time": time_ns, "reach": reach}).fetchall()
+        if None not in found:
+            break
+    return found
 
 
 def item_after(connection: duckdb.DuckDBPyConnection, lane_id: int, time_ns: int) -> Item | None:
     """The first item of a lane that begins after a time."""
-    return _one(connection, _AFTER, {"lane": lane_id, "time": time_ns})
+    values = {"lane": lane_id, "time": time_ns}
+    near, anywhere = {"until": time_ns + _NEAR_NS}, {"until": _FAR_NS}
+    return _one(connection, _AFTER, values | near) or _one(connection, _AFTER, values | anywhere)
 
 
 def item_before(connection: duckdb.DuckDBPyConnection, lane_id: int, time_ns: int) -> Item | None:
     """The last item of a lane that begins before a time."""
-    return _one(connection, _BEFORE, {"lane": lane_id, "time": time_ns})
+    values = {"lane": lane_id, "time": time_ns}
+    near, anywhere = {"from": time_ns - _NEAR_NS}, {"from": -_FAR_NS}
+    return _one(connection, _BEFORE, values | near) or _one(connection, _BEFORE, values | anywhere)
 
 
 def named_after(connection: duckdb.DuckDBPyConnection, word: str, time_ns: int) -> Item | None:
     """The first item of any lane after a time whose name holds a word; the very first where none comes after."""
     values = {"word": word.lower(), "time": time_ns}
-    return _one(connection, _NAMED_AFTER, values) or _one(connection, _NAMED_AFTER, values | {"time": -(2**62)})
+    return _one(connection, _NAMED_AFTER, values) or _one(connection, _NAMED_AFTER, values | {"time": -_FAR_NS})
 
 
 def longest_named(connection: duckdb.DuckDBPyConnection, name: str) -> Item | None:
@@ -83,8 +94,8 @@ def range_place(connection: duckdb.DuckDBPyConnection, name: str) -> tuple[int, 
     return (int(rows[0][0]), int(rows[0][1])) if rows else None
 
 
-def _one(connection: duckdb.DuckDBPyConnection, sql: str, values: dict[str, object]) -> Item | None:
-    rows = connection.execute(sql, values).fetchall()
+def _one(connection: duckdb.DuckDBPyConnection, sql: str, values: Mapping[str, object]) -> Item | None:
+    rows = connection.execute(sql, dict(values)).fetchall()
     if not rows:
         return None
     return item_of(*rows[0])
@@ -112,13 +123,15 @@ FROM item WHERE lane_id = $lane AND end_ns >= $time - $reach AND start_ns <= $ti
 
 _AFTER = f"""
 WITH {ITEM},
-found AS (SELECT * FROM item WHERE lane_id = $lane AND start_ns > $time ORDER BY start_ns LIMIT 1)
+found AS (SELECT * FROM item WHERE lane_id = $lane AND start_ns > $time AND start_ns < $until ORDER BY start_ns LIMIT 1)
 {_FOUND}
 """
 
 _BEFORE = f"""
 WITH {ITEM},
-found AS (SELECT * FROM item WHERE lane_id = $lane AND start_ns < $time ORDER BY start_ns DESC LIMIT 1)
+found AS (
+    SELECT * FROM item WHERE lane_id = $lane AND start_ns < $time AND start_ns > $from ORDER BY start_ns DESC LIMIT 1
+)
 {_FOUND}
 """
 

@@ -12,8 +12,10 @@ from doctor.case.store import open_case
 from doctor.case.timeline.items import ITEM
 from doctor.case.timeline.tracks import prepare_tracks
 
-BINS = 2**14
-"""Bins of the whole recording; a screen of 160 cells takes them a hundred at a time."""
+BINS = 2**16
+"""Narrowest bins of the whole recording."""
+BIN_WIDTHS = (1, 16)
+"""Bins are kept once as they are and once in sixteens, for views of everything."""
 DEEPEST = 7
 """Annotation ranges nested deeper share the last lane."""
 LONG_BINS = 8
@@ -52,6 +54,8 @@ def prepare(connection: duckdb.DuckDBPyConnection) -> None:
     prepare_tracks(connection)
     connection.execute(script.replace("{bins}", str(BINS)).replace("{deepest}", str(DEEPEST)))
     connection.execute(_BIN)
+    for width in BIN_WIDTHS[1:]:
+        connection.execute(_WIDER_BIN, {"width": width})
     connection.execute(_LONG_ITEM, {"bins": LONG_BINS})
 
 
@@ -73,8 +77,14 @@ part AS (
     FROM (SELECT *, unnest(generate_series(first, last))::INTEGER AS bin FROM placed WHERE first < last)
     GROUP BY ALL
 )
-SELECT lane_id, bin, work, sum(busy_ns)::BIGINT AS busy_ns, sum(item_count)::BIGINT AS item_count
+SELECT lane_id, 1 AS width, bin, work, sum(busy_ns)::BIGINT AS busy_ns, sum(item_count)::BIGINT AS item_count
 FROM part GROUP BY lane_id, bin, work ORDER BY bin, lane_id, work
+"""
+
+_WIDER_BIN = """
+INSERT INTO timeline.bin
+SELECT lane_id, $width, bin // $width AS wide, work, sum(busy_ns), sum(item_count)
+FROM timeline.bin WHERE width = 1 GROUP BY lane_id, wide, work ORDER BY wide, lane_id, work
 """
 
 _LONG_ITEM = f"""

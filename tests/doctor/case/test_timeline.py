@@ -85,6 +85,16 @@ def test_every_item_that_is_two_cells_wide_is_drawn_by_name(case: duckdb.DuckDBP
     assert all(item.name or item.work is not Work.COMPUTE for item in items)
 
 
+@pytest.mark.parametrize("length_ns", [2**30 + 1, 2**31 - 1, 2**31 + 1, 2**45])
+def test_views_of_any_length_are_drawn(case: duckdb.DuckDBPyConnection, length_ns: int) -> None:
+    lane = stream_of(case)
+    view = View(whole(case, 1).start_ns, length_ns, 100)
+    drawn = draw(case, view, [lane.lane_id])
+    assert drawn.cells[lane.lane_id][0].cell == 0
+    near = draw(case, view.zoomed(40, view.start_ns), [lane.lane_id])
+    assert near.cells[lane.lane_id]
+
+
 def test_an_item_is_found_by_place_by_neighbour_and_by_name(case: duckdb.DuckDBPyConnection) -> None:
     lane = stream_of(case)
     first = item_after(case, lane.lane_id, whole(case, 1).start_ns - 1)
