@@ -13,7 +13,7 @@ import click
 from engine.errors import EngineError
 
 DONE, UNUSABLE, INTERRUPTED = 0, 2, 130
-COMMANDS = ("bench", "conditions", "generate", "serve", "strategies")
+COMMANDS = ("bench", "conditions", "generate", "serve", "simulate", "strategies")
 
 
 class _LazyGroup(click.Group):

@@ -8,8 +8,9 @@ every strategy from static batches on is simulated on the same arrivals, each ad
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from engine.errors import ConfigError
 from engine.scheduling.admission import AdmissionRule, FullLength, PresentlyFree, ProjectedPeak
 from engine.scheduling.arrivals import INTERACTIVE, Arrival, PeakLoad
 from engine.scheduling.balancer import Balancer, BalancerConfig
@@ -104,6 +105,22 @@ def measure_peak_load(
     arrivals = load.draw(seed)
     peak_us = load.peak_us(arrivals)
     return tuple(summarise(s.name, s.run(arrivals, deployment), peak_us) for s in strategies(deployment))
+
+
+def measure_arrivals(arrivals: Sequence[Arrival], deployment: Deployment | None = None) -> tuple[PeakLoadRow, ...]:
+    """Simulate all strategies on a trace; the figures are of all of its requests.
+
+    Raises:
+        ConfigError: a request is too long for the deployment.
+    """
+    deployment = deployment or Deployment()
+    longest = max(arrival.prompt_tokens + arrival.max_new_tokens for arrival in arrivals)
+    most = min(deployment.config.max_len, deployment.config.num_blocks * deployment.config.block_size)
+    if longest > most:
+        raise ConfigError(f"a request of {longest} tokens does not fit: a replica serves at most {most}")
+    whole_us = (arrivals[0].at_us, arrivals[-1].at_us)
+    rows = (summarise(s.name, s.run(arrivals, deployment), whole_us) for s in strategies(deployment))
+    return tuple(replace(row, output_tokens_per_s=row.overall_tokens_per_s) for row in rows)
 
 
 def percentile(values: Iterable[int], percent: int) -> int:
