@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import duckdb
 
+from doctor.case.timeline.bound_values import bound
 from doctor.case.timeline.items import ITEM, Work
 from doctor.case.timeline.prepare import BIN_WIDTHS, LONG_BINS
 from doctor.case.timeline.view import View
@@ -88,7 +89,7 @@ def draw(connection: duckdb.DuckDBPyConnection, view: View, shown: Sequence[int]
     Wide views are added up from the bins that `prepare` made, narrow ones from the items themselves, so that either
     touches a few hundred thousand rows at most, whatever the recording holds.
     """
-    values = {"start": view.start_ns, "length": view.length_ns, "cells": view.cells, "lanes": list(shown)}
+    values = {**bound(view), "lanes": list(shown)}
     width = _width_of_bins(connection, view)
     if width is None:
         cells = connection.execute(_CELLS_OF_ITEMS, values).fetchall()
@@ -176,7 +177,7 @@ _ITEMS = f"""
 WITH {ITEM},
 wide AS (
     SELECT * FROM item
-    WHERE start_ns < $start + $length AND end_ns >= $start AND (end_ns - start_ns) * $cells >= $length::BIGINT * 2
+    WHERE start_ns < $start + $length AND end_ns >= $start AND (end_ns - start_ns) * $cells >= $length * 2
         AND lane_id IN (SELECT unnest($lanes))
     LIMIT $most
 )
@@ -186,7 +187,7 @@ wide AS (
 _LONG_ITEMS = f"""
 WITH wide AS (
     SELECT * FROM timeline.long_item
-    WHERE start_ns < $start + $length AND end_ns >= $start AND (end_ns - start_ns) * $cells >= $length::BIGINT * 2
+    WHERE start_ns < $start + $length AND end_ns >= $start AND (end_ns - start_ns) * $cells >= $length * 2
         AND lane_id IN (SELECT unnest($lanes))
     LIMIT $most
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import duckdb
 
+from doctor.case.timeline.bound_values import whole
 from doctor.case.timeline.drawing import Item, item_of
 from doctor.case.timeline.items import ITEM, Work
 
@@ -46,7 +47,7 @@ def silence_at(
     """When the work before a time ended and the work after it begins, None where that is further than `reach_ns`."""
     found: tuple[int | None, int | None] = (None, None)
     for reach in (reach_ns // _FEW, reach_ns):  # nearly always near, and then found without reading much
-        [found] = connection.execute(_SILENCE, {"lane": lane_id, "time": time_ns, "reach": reach}).fetchall()
+        [found] = connection.execute(_SILENCE, {"lane": lane_id, "time": whole(time_ns), "reach": reach}).fetchall()
         if None not in found:
             break
     return found

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import duckdb
 
+from doctor.case.timeline.bound_values import bound
 from doctor.case.timeline.view import View
 
 
@@ -39,7 +40,7 @@ def tracks(connection: duckdb.DuckDBPyConnection) -> tuple[Track, ...]:
 
 def track_cells(connection: duckdb.DuckDBPyConnection, view: View) -> dict[int, tuple[float | None, ...]]:
     """For each track the largest value in each cell of the view; the last known one where a cell holds no sample."""
-    values = {"start": view.start_ns, "length": view.length_ns, "cells": view.cells}
+    values = bound(view)
     rows: dict[int, list[float | None]] = {}
     for track_id, cell, value in connection.execute(_CELLS, values).fetchall():
         line = rows.setdefault(track_id, [None] * (view.cells + 1))
