@@ -14,11 +14,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from doctor.case.replay_queries import CallNames, RecordedCalls, RecordedOps, Recording
+from doctor.case.replay_queries import CallNames, Real, RecordedCalls, RecordedOps, Recording
 from doctor.replay.building import build_run
 from doctor.replay.corrections import correct
 from doctor.replay.cure import Change, apply
-from doctor.replay.run import Real
 from doctor.replay.schedule import plan, replay
 from doctor.rule import Act, Target
 
