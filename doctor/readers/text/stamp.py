@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 YEAR_LEFT_OUT = 2000
-MOST_YEAR = 2200
-"""Behind it nanoseconds do not fit into 64 bits."""
+LEAST_YEAR, MOST_YEAR = 1970, 2200
+"""A clock told nothing else; far outside of them nanoseconds do not fit into 64 bits."""
 _HEAD_CHARACTERS = 160
 
 _TIME = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<part>\d{1,9}))?"
@@ -80,7 +80,7 @@ def _second(*parts: str | None) -> int | None:
         )
     except ValueError:  # month 13: no stamp at all
         return None
-    return int(moment.timestamp()) if moment.year <= MOST_YEAR else None
+    return int(moment.timestamp()) if LEAST_YEAR <= moment.year <= MOST_YEAR else None
 
 
 def _first_number(form: re.Pattern[str], head: str) -> int | None:

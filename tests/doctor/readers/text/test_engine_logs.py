@@ -272,3 +272,9 @@ def test_a_log_without_evidence_is_not_taken_for_json(tmp_path: Path) -> None:
     path.write_text("[2026-09-13 16:00:02] nothing to see\n", encoding="utf-8")
     with pytest.raises(EvidenceError, match="is a text that is not known"), doctor.load(path):
         pass
+
+
+@pytest.mark.parametrize("year", ["0026", "9026"])
+def test_a_year_that_no_clock_shows_is_no_time(rows: Any, year: str) -> None:
+    log = texts.sglang_decode(2, 9, 3, 0.9).replace("2026", year)
+    assert rows(log, SAMPLES) == [[(9.0, 3.0, 0.9, None)]]
