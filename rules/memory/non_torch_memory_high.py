@@ -107,7 +107,7 @@ FIXES = (
         "system",
         "NCCL_MAX_NCHANNELS=8, NCCL_BUFFSIZE=1048576: fewer and smaller buffers",
         "each channel of each communicator holds its own buffers",
-        source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html (checked on 2.28)",
+        source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
     ),
     Fix(
         "vllm",
