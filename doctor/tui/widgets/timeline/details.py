@@ -25,9 +25,9 @@ class Details(Static):
     def show(self, looked: TimelineCanvas.Looked, origin_ns: int) -> None:
         """Describe what a picture has under the cursor."""
         if looked.facts is None:
-            self.update(_silence(looked, origin_ns))
+            self.update(_silence(looked, origin_ns), layout=False)
             return
-        self.update(_about(looked.facts, origin_ns))
+        self.update(_about(looked.facts, origin_ns), layout=False)
 
 
 class Legend(Static):
@@ -44,7 +44,7 @@ class Legend(Static):
         for work in looked.works:
             look = LOOKS[work]
             parts.append(Content.assemble((look.levels[-1], look.colour(is_dark=is_dark)), f" {look.word}"))
-        self.update(Content(" ").join(parts))
+        self.update(Content(" ").join(parts), layout=False)
 
 
 def _silence(looked: TimelineCanvas.Looked, origin_ns: int) -> Content:
