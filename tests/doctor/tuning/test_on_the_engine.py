@@ -29,3 +29,23 @@ def test_steps_in_pieces_become_whole(
     [trial] = report["steps"][0]["trials"]
     assert (trial["rule"], trial["verdict"]) == ("micro-batch-too-small", "kept")
     assert str(tmp_path) not in printed.out
+
+
+def test_recordings_of_a_device_lead_past_what_the_engine_refuses(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    sick = ("--layer-boundary", "synchronize", "--no-cuda-graphs")
+    command = [sys.executable, "-m", "tests.support.recorded_engine", "bench", "--model", "recorded", *sick]
+    code = main(["tune", "--repeat", "1", "--at-least", "medium", "--format", "json", "--", *command])
+    printed = capfd.readouterr()
+    assert code == 0, printed.err
+    report = json.loads(printed.out)
+    refused, kept = report["steps"][0]["trials"]
+    assert (refused["changes"], refused["verdict"]) == (["--no-cuda-graphs -> --cuda-graphs"], "refused")
+    assert refused["note"].startswith("engine: cuda_graphs needs a GPU")
+    assert kept["verdict"] == "kept"
+    assert set(report["changes"]) == {
+        "--layer-boundary synchronize -> --layer-boundary free",
+        "--no-cuda-graphs -> --cuda-graphs",
+    }
