@@ -186,7 +186,7 @@ def test_nothing_promised_gives_no_figures() -> None:
         ("{", "is no JSON that can be read"),
         ("[]", "is no JSON object"),
         ("{}", "lacks the field allowed"),
-        ('{"firts": null}', "has an unknown field firts"),
+        ('{"primary": null}', "has an unknown field primary"),
         ('{"first": 1, "allowed": [], "ruled_out": [], "measured_speedup": {}, "half": "fit"}', "1 is no name"),
         ('{"first": null, "allowed": "x", "ruled_out": [], "measured_speedup": {}, "half": "fit"}', "is no list"),
         ('{"first": null, "allowed": [], "ruled_out": [], "measured_speedup": {}, "half": "some"}', "'some'"),
