@@ -116,7 +116,7 @@ ROUTING = f"""
         FROM placed
     ),
     sized AS (  -- one long kernel among short ones moves weights, not scores
-        SELECT *, is_between AND count(*) FILTER (is_between) OVER layer >= $many
+        SELECT *, is_between AND sum(is_between::INTEGER) OVER layer >= $many
             AND 2 * max(end_ns - start_ns) FILTER (is_between) OVER layer < sum(end_ns - start_ns) FILTER (is_between) OVER layer AS is_one_of_many
         FROM told WINDOW layer AS (PARTITION BY source_id, device_id, stream_id, product_after)
     ),

@@ -170,7 +170,7 @@ WIDENING = """
     fed AS (
         SELECT *, min(CASE WHEN is_product THEN place END) OVER after AS product_place,
             first_value(CASE WHEN is_product THEN own_ns END IGNORE NULLS) OVER after AS product_ns,
-            count(*) FILTER (is_product) OVER before AS block
+            max(CASE WHEN is_product THEN place END) OVER before AS block
         FROM sequence
         WINDOW before AS (PARTITION BY source_id, device_id, stream_id ORDER BY place ROWS UNBOUNDED PRECEDING),
             after AS (PARTITION BY source_id, device_id, stream_id ORDER BY place ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING)
@@ -187,11 +187,10 @@ WIDENING = """
         SELECT *, is_product AND coalesce(lag(is_widening) OVER (PARTITION BY source_id, device_id, stream_id ORDER BY place), false) AS is_widened
         FROM paired
     ),
-    -- short elementwise kernels that follow a widened product directly
-    followed AS (
+    followed AS (  -- running counts with FILTER are quadratic, sums are not
         SELECT *, bool_or(is_widened) OVER product AS is_of_widened,
-            count(*) FILTER (NOT is_gemm AND (is_long OR NOT is_elementwise)) OVER (product ORDER BY place) AS other_count,
-            count(*) FILTER (NOT is_gemm) OVER (product ORDER BY place) AS rank_behind
+            sum((NOT is_gemm AND (is_long OR NOT is_elementwise))::INTEGER) OVER (product ORDER BY place) AS other_count,
+            sum((NOT is_gemm)::INTEGER) OVER (product ORDER BY place) AS rank_behind
         FROM told WINDOW product AS (PARTITION BY source_id, device_id, stream_id, block)
     ),
     behind AS (
