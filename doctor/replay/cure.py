@@ -94,10 +94,9 @@ def with_own_times(run: Run, silence: Real, own: Real) -> Run:
     calls, ops = run.calls, run.ops
     launching = own.copy()
     launching[run.waits.call] = calls.own[run.waits.call]
-    before, after = calls.own[ops.call], launching[ops.call]
-    changed = np.flatnonzero((before != after) & ~ops.is_tied & np.isfinite(ops.latency))
+    changed = np.flatnonzero((calls.own != launching)[ops.call] & ~ops.is_tied & np.isfinite(ops.latency))
     latency = ops.latency.copy()
-    was, now, had = before[changed], after[changed], latency[changed]
+    was, now, had = calls.own[ops.call[changed]], launching[ops.call[changed]], latency[changed]
     latency[changed] = np.where(had < was, had * now / np.maximum(was, 1e-9), had - was + now)
     return replace(run, calls=replace(calls, silence=silence, own=own), ops=replace(ops, latency=latency))
 

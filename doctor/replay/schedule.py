@@ -157,9 +157,11 @@ def replay(run: Run, cut: Plan) -> Schedule:
 
 def _weigh(run: Run, cut: Plan) -> _Weights:
     calls, ops, waits = run.calls, run.ops, run.waits
-    clock = np.cumsum(calls.silence + calls.own, dtype=np.float64)
+    clock = np.asarray(calls.silence + calls.own, dtype=np.float64)  # in place from here on: there may be millions
+    np.cumsum(clock, out=clock)
     resumed = np.where(cut.resumed_after >= 0, clock[cut.resumed_after], 0.0) if len(clock) else np.zeros(0)
-    growth = np.maximum(ops.distance + ops.duration, 0.0)
+    growth = ops.distance + ops.duration
+    np.maximum(growth, 0.0, out=growth)
     device_clock = np.cumsum(growth)
     reach = clock[ops.call]
     reach -= calls.own[ops.call]
