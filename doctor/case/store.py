@@ -19,7 +19,7 @@ IN_MEMORY = ":memory:"
 LARGE_EVIDENCE_BYTES = 16 * 2**20
 """From here on a case costs less in a file than in memory: DuckDB compresses files only."""
 LEAST_MEMORY_BYTES = 2**29
-"""What DuckDB may take for a large case before it writes to disk: enough for five million kernels."""
+"""What DuckDB may take for a large case before it writes to disk: twice what a rule over eight million calls needs."""
 
 
 def create_case(path: str | Path = IN_MEMORY) -> duckdb.DuckDBPyConnection:
@@ -93,7 +93,7 @@ def copy_to_working_case(path: Path) -> duckdb.DuckDBPyConnection:
 def limit_memory(connection: duckdb.DuckDBPyConnection, evidence_bytes: int) -> None:
     """Let a case of large evidence spill to disk before it fills the machine."""
     if evidence_bytes >= LARGE_EVIDENCE_BYTES:
-        most = max(LEAST_MEMORY_BYTES, evidence_bytes // 2)
+        most = max(LEAST_MEMORY_BYTES, 3 * evidence_bytes // 4)
         connection.execute(f"SET memory_limit = '{most // 2**20} MiB'")
 
 
