@@ -19,7 +19,7 @@ IN_MEMORY = ":memory:"
 LARGE_EVIDENCE_BYTES = 16 * 2**20
 """From here on a case costs less in a file than in memory: DuckDB compresses files only."""
 LEAST_MEMORY_BYTES = 2**29
-"""What DuckDB may take for a large case before it writes to disk: twice what a rule over eight million calls needs."""
+"""What DuckDB may take for a large case before it spills; with half of it a rule over eight million calls failed."""
 
 
 def create_case(path: str | Path = IN_MEMORY) -> duckdb.DuckDBPyConnection:
