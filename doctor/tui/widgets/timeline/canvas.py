@@ -159,6 +159,11 @@ class TimelineCanvas(Widget, can_focus=True):
         return length_ns >= _READABLE_CELLS * self._view.cell_ns
 
     @property
+    def answered(self) -> int:
+        """How many pictures have been painted."""
+        return self._answered
+
+    @property
     def is_current(self) -> bool:
         """True where the screen shows what was asked for last."""
         return self._asked == self._answered
