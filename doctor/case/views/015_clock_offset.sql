@@ -8,6 +8,7 @@ WITH set_size AS (
 collective_name AS (
     SELECT text_id AS name_id FROM text
     WHERE regexp_matches(lower(text), '^(void )?(nccl|rccl)|nccl(dev)?kernel|(^|[^a-z])cross_device_reduce|(one|two)_?shot_?all_?reduce|multimem_all_reduce')
+        AND NOT regexp_matches(lower(text), 'send|recv')  -- stages of a pipeline exchange one after another, not at once
         AND (SELECT source_count FROM set_size) > 1
 ),
 met AS (
