@@ -22,8 +22,8 @@ class DoctorError(Exception):
     exit_code = 2
 
     def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = " ".join(message.splitlines())  # it may quote a file, and a file may hold anything
+        super().__init__(self.message)
 
 
 class UsageError(DoctorError):

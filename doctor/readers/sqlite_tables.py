@@ -149,7 +149,7 @@ class SqliteTables:
                     pending = []
         except sqlite3.Error as error:
             kept = count + len(pending)
-            self.damage.append(f"{table}: damaged after {kept:,} rows ({error}); the rest is lost")
+            self.damage.append(f"{table}: damaged after {kept:,} rows ({_first_line(error)}); the rest is lost")
         if pending:
             yield pending
 
@@ -180,7 +180,9 @@ class SqliteTables:
                     described = self._connection.execute("SELECT name FROM pragma_table_info(?)", (name,))
                     columns[name] = frozenset(column.lower() for (column,) in described)
         except sqlite3.Error as error:
-            self.damage.append(f"its list of tables is damaged ({error}); tables behind the damage are lost")
+            self.damage.append(
+                f"its list of tables is damaged ({_first_line(error)}); tables behind the damage are lost"
+            )
         if not columns and self.damage:
             raise DamagedEvidenceError(f"{self._path}: {', '.join(self.damage)}: export or copy it again")
         return columns
@@ -204,3 +206,8 @@ def _quoted(name: str) -> str:
 def _decode(raw: bytes) -> str:
     """Texts in the wild hold bytes that are not UTF-8."""
     return raw.decode("utf-8", "replace")
+
+
+def _first_line(error: Exception) -> str:
+    """What SQLite says; behind its first line it may quote the damaged file."""
+    return (str(error).splitlines() or ["unreadable"])[0]
