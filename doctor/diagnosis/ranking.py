@@ -40,7 +40,7 @@ class Suspect:
 
     @property
     def severity(self) -> Severity:
-        """The rule's own severity, or that of the bound's share of the window, under a cap; low where the win is noise."""
+        """The rule's own severity, or that of the bound's share of the window under a cap; low where it is noise."""
         if self.win is None:
             return self.finding.severity or Severity.INFO
         bound_share = 1.0 - 1.0 / self.win.speedup_bound

@@ -1,7 +1,7 @@
 """Samples of NVML as `doctor vitals --format json` and `doctor record` write them: one JSON object a line.
 
-Also read: the same as a Parquet file with a row a line, and JSON objects that scripts write with NVML's own words (`used`,
-`sm_clock`, `power_mw`, `throttle`, `processes`), pretty-printed or not.
+Also read: the same as a Parquet file with a row a line, and JSON objects that scripts write with NVML's own words
+(`used`, `sm_clock`, `power_mw`, `throttle`, `processes`), pretty-printed or not.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 What happens: PyTorch takes memory from the driver in segments and cuts blocks out of them. A segment that holds one live block cannot
 be given back, however little of it is used, and a large tensor finds no piece that is long enough. Changing sizes, sleep and wake, and
-offloading to and fro bring it about.
+offloading back and forth bring it about.
 
 How it is detected: an out-of-memory text where what is reserved but unallocated is no less than what was asked for, and at least 1 GiB
 and 5 % of the device. In a snapshot: free memory in segments that also hold live blocks is enough for the request and its longest

@@ -146,8 +146,8 @@ def test_c26_fp8_that_is_widened_is_named_and_stays_low_in_decode(clinic: Clinic
 
 def test_c26_marlin_by_choice_on_a_device_with_fp8_is_ruled_out(clinic: Clinic) -> None:
     line = (
-        "2024-08-08T07:50:40.0Z  INFO text_generation_launcher: GPU supports FP8, but using Marlin FP8 kernel for better "
-        "performance\n"
+        "2024-08-08T07:50:40.0Z  INFO text_generation_launcher: GPU supports FP8, but using Marlin FP8 kernel for "
+        "better performance\n"
     )
     verdicts = clinic.told(line)
     assert verdicts.first is None

@@ -21,7 +21,11 @@ def wheel_files(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 
 def test_the_wheel_holds_every_module_view_and_marker(wheel_files: set[str]) -> None:
     for package in PACKAGES:
-        files = {path for path in (ROOT / package).rglob("*") if path.suffix in {".py", ".sql", ".typed", ".tcss", ".html", ".css", ".js"}}
+        files = {
+            path
+            for path in (ROOT / package).rglob("*")
+            if path.suffix in {".py", ".sql", ".typed", ".tcss", ".html", ".css", ".js"}
+        }
         assert files
         assert {str(path.relative_to(ROOT)) for path in files} <= wheel_files
 

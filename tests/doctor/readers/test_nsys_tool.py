@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from doctor import nsight
 from doctor.errors import EvidenceError, ToolMissingError
 from doctor.readers import nsys_tool, registry
 from tests.support.native_reports import HEALTHY, report
@@ -33,7 +34,7 @@ def install(folder: Path, script: str) -> Path:
 def test_the_program_in_the_path_is_taken_first(tmp_path: Path) -> None:
     install(tmp_path / "opt/nvidia/nsight-systems/2025.3.1/bin", EXPORTS)
     here = install(tmp_path / "bin", EXPORTS)
-    assert nsys_tool.find_nsys(str(tmp_path / "bin"), tmp_path) == here
+    assert nsight.find_nsys(str(tmp_path / "bin"), tmp_path) == here
 
 
 @pytest.mark.parametrize(
@@ -47,18 +48,18 @@ def test_the_program_in_the_path_is_taken_first(tmp_path: Path) -> None:
 )
 def test_the_usual_install_folders_are_searched(folder: str, tmp_path: Path) -> None:
     program = install(tmp_path / folder, EXPORTS)
-    assert nsys_tool.find_nsys("", tmp_path) == program
+    assert nsight.find_nsys("", tmp_path) == program
 
 
 def test_the_newest_of_several_is_taken(tmp_path: Path) -> None:
     install(tmp_path / "opt/nvidia/nsight-systems/2023.4.1/bin", EXPORTS)
     newest = install(tmp_path / "opt/nvidia/nsight-systems/2025.3.1/bin", EXPORTS)
-    assert nsys_tool.find_nsys("", tmp_path) == newest
+    assert nsight.find_nsys("", tmp_path) == newest
 
 
 def test_without_nsys_the_message_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ToolMissingError, match="leave --reader away"):
-        nsys_tool.find_nsys("", tmp_path)
+        nsight.find_nsys("", tmp_path)
 
 
 def test_an_export_is_a_file_that_is_gone_afterwards(tmp_path: Path) -> None:
