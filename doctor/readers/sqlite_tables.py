@@ -26,6 +26,9 @@ from doctor.readers.sqlite_header import SqliteHeader, read_header, with_whole_p
 _BATCH_ROWS = 122_880
 """As many as DuckDB compresses at a time: whole groups of rows are stored in three quarters of the time of halves."""
 
+_DAMAGE = (sqlite3.Error, UnicodeDecodeError)
+"""The second where SQLite's own complaint quotes bytes of the damaged file."""
+
 
 class SqliteTables:
     """An open SQLite file; a context manager.
@@ -147,7 +150,7 @@ class SqliteTables:
                     count += len(pending)
                     yield pending
                     pending = []
-        except sqlite3.Error as error:
+        except _DAMAGE as error:
             kept = count + len(pending)
             self.damage.append(f"{table}: damaged after {kept:,} rows ({_first_line(error)}); the rest is lost")
         if pending:
@@ -179,7 +182,7 @@ class SqliteTables:
                 if not str(sql).upper().startswith("CREATE VIRTUAL"):
                     described = self._connection.execute("SELECT name FROM pragma_table_info(?)", (name,))
                     columns[name] = frozenset(column.lower() for (column,) in described)
-        except sqlite3.Error as error:
+        except _DAMAGE as error:
             self.damage.append(
                 f"its list of tables is damaged ({_first_line(error)}); tables behind the damage are lost"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from doctor.formats.nsys_export.tables import ANALYSIS, SESSION_START, SETTINGS, ExportTable, ExportTables, Only
@@ -40,7 +41,7 @@ def read_recording(tables: ExportTables) -> Recording:
     """Read versions, clocks and the graph option; never the environment or command lines that lie beside them."""
     settings = _settings(tables, _WANTED_SETTINGS)
     modes = {mode.lower() for mode in _settings(tables, _GRAPH_MODES).values()}
-    shift = int(settings.get("EXPORT_CONFIG_TIME_SHIFT") or 0)
+    shift = _whole(settings.get("EXPORT_CONFIG_TIME_SHIFT"))
     epoch = _first(tables, SESSION_START, "utcEpochNs")
     duration = _capture_duration(tables)
     return Recording(
@@ -50,6 +51,11 @@ def read_recording(tables: ExportTables) -> Recording:
         clock_offset_ns=None if epoch is None else epoch - shift,
         graph_trace_level=modes.pop() if len(modes) == 1 and modes <= {"graph", "node"} else None,
     )
+
+
+def _whole(text: str | None) -> int:
+    """A whole number that a setting gives as text; 0 where it gives none."""
+    return int(text) if text is not None and re.fullmatch(r"-?\d{1,18}", str(text)) else 0
 
 
 def _capture_duration(tables: ExportTables) -> int | None:
