@@ -110,15 +110,31 @@ def _converted(array: pa.Array, kind: pa.DataType) -> pa.Array | None:
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if array.type == kind:
-        return array
+        return _legible(array) if pa.types.is_string(kind) else array
     if pa.types.is_string(kind) and (pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)):
         return pa.array([None if raw is None else raw.decode("utf-8", "replace") for raw in array.to_pylist()], kind)
     try:
-        return array.cast(kind)
+        return _legible(array.cast(kind)) if pa.types.is_string(kind) else array.cast(kind)
     except pa.ArrowInvalid:
         return _within_range(array) if pa.types.is_uint64(array.type) else None
     except pa.ArrowNotImplementedError:
         return None
+
+
+def _legible(texts: pa.Array) -> pa.Array | None:
+    """The texts, with a mark for bytes that are no UTF-8, such as damage leaves; None where nothing fits."""
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        try:
+            raw = texts.view(pa.binary())
+            raw.validate(full=True)
+        except pa.ArrowInvalid:
+            return None
+        return pa.array(
+            [None if one is None else one.decode("utf-8", "replace") for one in raw.to_pylist()], pa.string()
+        )
+    return texts
 
 
 def _within_range(array: pa.Array) -> pa.Array:
