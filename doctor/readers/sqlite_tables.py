@@ -27,8 +27,8 @@ _BATCH_ROWS = 122_880
 """As many as DuckDB compresses at a time: whole groups of rows are stored in three quarters of the time of halves."""
 
 _DAMAGE = (sqlite3.Error, UnicodeDecodeError, MemoryError)
-"""The second where SQLite's own complaint quotes bytes of the damaged file, the third where a cell claims a size that no
-file holds."""
+"""The second where SQLite's own complaint quotes bytes of the damaged file, the third where a cell claims a size that
+no file holds."""
 
 
 class SqliteTables:
