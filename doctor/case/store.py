@@ -66,6 +66,8 @@ def create_working_case(evidence_bytes: int) -> duckdb.DuckDBPyConnection:
 def is_case_file(path: Path) -> bool:
     """Tell by its first bytes whether a file is a DuckDB database, which a saved case is."""
     try:
+        if not path.is_file():  # opening a pipe would wait for whoever writes it
+            return False
         with path.open("rb") as file:
             return file.read(12)[8:] == b"DUCK"
     except OSError:

@@ -194,6 +194,7 @@ class Diagnosis:
         ruled_out: what looks guilty and is not.
         not_run: rules that lacked evidence.
         replay: trust in the promised wins; None where nothing was replayed.
+        checked_count: rules that found the evidence they need, beyond the mere list of files.
         display: bounded time-line and tables.
     """
 
@@ -204,6 +205,7 @@ class Diagnosis:
     ruled_out: tuple[RuledOut, ...]
     not_run: tuple[NotRun, ...]
     replay: ReplayQuality | None = None
+    checked_count: int = 0
     display: Display = field(default_factory=Display)
 
     @property

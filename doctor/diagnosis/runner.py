@@ -40,6 +40,7 @@ class _Judged:
     suspects: tuple[tuple[Rule, Finding], ...]
     cleared: tuple[RuledOut, ...]
     not_run: tuple[NotRun, ...]
+    checked_count: int
 
 
 def diagnose_case(
@@ -81,6 +82,7 @@ def diagnose_case(
         ruled_out=(*ranked.ruled_out, *judged.cleared),
         not_run=judged.not_run,
         replay=None if replay is None else _quality(replay),
+        checked_count=judged.checked_count,
         display=Display() if window is None else _display(connection, window, ranked.findings, options),
     )
 
@@ -134,6 +136,7 @@ def _judge_all(connection: duckdb.DuckDBPyConnection, rules: Iterable[Rule]) -> 
     suspects: list[tuple[Rule, Finding]] = []
     cleared: list[RuledOut] = []
     not_run: list[NotRun] = []
+    checked_count = 0
     for rule in rules:
         visible = [sign for sign in rule.signs if all(queries.rows_in(connection, table) for table in sign.reads)]
         if not visible:
@@ -141,6 +144,7 @@ def _judge_all(connection: duckdb.DuckDBPyConnection, rules: Iterable[Rule]) -> 
                 NotRun(rule.about.id, tuple(dict.fromkeys(need for sign in rule.signs for need in sign.needs)))
             )
             continue
+        checked_count += any(set(sign.reads) != {"source"} for sign in visible)
         verdicts = [verdict for sign in visible for verdict in _verdicts(connection, rule, sign)]
         findings = _without_repeats([verdict for verdict in verdicts if isinstance(verdict, Finding)], len(visible))
         suspects += [(rule, finding) for finding in findings]
@@ -148,7 +152,7 @@ def _judge_all(connection: duckdb.DuckDBPyConnection, rules: Iterable[Rule]) -> 
             cleared += [
                 RuledOut(rule.about.id, verdict.because) for verdict in verdicts if not isinstance(verdict, Finding)
             ]
-    return _Judged(tuple(suspects), tuple(cleared), tuple(not_run))
+    return _Judged(tuple(suspects), tuple(cleared), tuple(not_run), checked_count)
 
 
 def _without_repeats(findings: list[Finding], sign_count: int) -> list[Finding]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
+import re
+import sqlite3
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,9 +22,12 @@ from doctor.redact.sqlite import redact_sqlite
 from doctor.redact.trace import redact_trace
 
 _HEAD_BYTES = 4096
+_TRACE_HEAD_BYTES = 1 << 20
 _SQLITE_MARK = b"SQLite format 3\x00"
 _GZIP_MARK, _ZSTD_MARK = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _MOST_UNPACKED_BYTES = 64 << 30
+_FREE_BYTES, _MOST_RATIO = 64 << 20, 250
+"""Real traces unpack to 5 to 60 times their size; a bomb stops here."""
 _COPY_BYTES = 1 << 20
 _GZIP_LEVEL = 6
 
@@ -60,16 +66,38 @@ def _redact_plain(plain: Path, shown: Path, target: Path) -> str:
             with target.open("wb") as file:
                 redact_report(plain, file)
             return "nsys-report"
-        if head.startswith(_SQLITE_MARK):
+        if head.startswith(_SQLITE_MARK) and _is_export(plain):
             redact_sqlite(plain, target)
             return "nsys-sqlite"
-        if head.lstrip()[:1] in {b"{", b"["}:
+        if _is_trace(plain, head):
             with target.open("wb") as file:
                 redact_trace(source, file)
             return "kineto"
     raise UnknownEvidenceError(
         f"{shown} is no .nsys-rep, no SQLite export and no PyTorch trace: only these are redacted"
     )
+
+
+def _is_trace(path: Path, head: bytes) -> bool:
+    """Events of a trace near its start: of other JSON, and of logs that begin alike, nothing would be taken out."""
+    start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if not re.match(rb"\{|\[\s*\{", start):
+        return False
+    with path.open("rb") as file:
+        beginning = file.read(_TRACE_HEAD_BYTES)
+    return b'"traceEvents"' in beginning or (start.startswith(b"[") and b'"ph"' in beginning)
+
+
+def _is_export(path: Path) -> bool:
+    """An SQLite database with tables that Nsight Systems writes."""
+    try:
+        with contextlib.closing(
+            sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+        ) as database:
+            names = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    except sqlite3.Error:
+        return True  # a damaged one is refused with its own words
+    return any(name.startswith(("META_DATA_", "TARGET_INFO_", "CUPTI_ACTIVITY_", "NVTX_EVENTS")) for name in names)
 
 
 @contextmanager
@@ -92,8 +120,10 @@ def _unpack(path: Path, copy: Path, *, is_gzip: bool) -> None:
             source = gzip.GzipFile(fileobj=packed) if is_gzip else zstandard.ZstdDecompressor().stream_reader(packed)
             while piece := cast("BinaryIO", source).read(_COPY_BYTES):
                 size += len(piece)
-                if size > _MOST_UNPACKED_BYTES:
-                    raise EvidenceError(f"{path} unpacks to more than 64 GiB: unpack it yourself if that is right")
+                if size > max(_FREE_BYTES, min(_MOST_UNPACKED_BYTES, _MOST_RATIO * path.stat().st_size)):
+                    raise EvidenceError(
+                        f"{path} unpacks to more than any trace does: unpack it yourself if that is right"
+                    )
                 plain.write(piece)
     except (EOFError, gzip.BadGzipFile, zstandard.ZstdError) as error:
         raise DamagedEvidenceError(f"{path} is cut or damaged: redact the whole file instead") from error

@@ -159,7 +159,7 @@ def is_guilty(diagnosis: Diagnosis) -> bool:
 
 def _verdict_without_guilt(diagnosis: Diagnosis) -> str:
     unchecked = len(diagnosis.not_run)
-    if diagnosis.window is None and unchecked:
+    if diagnosis.window is None and unchecked and not diagnosis.checked_count:
         return "Nothing could be diagnosed: this evidence holds none of what the rules need"
     notes = f"; {_counted(len(diagnosis.findings), 'note')} below" if diagnosis.findings else ""
     tail = f"; {_counted(unchecked, 'rule')} could not be checked" if unchecked else ""

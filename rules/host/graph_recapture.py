@@ -103,7 +103,7 @@ FIXES = (
     ),
     Fix(
         "vllm",
-        "--cuda-graph-sizes covering --max-num-seqs",
+        "--max-cudagraph-capture-size (before 0.11: --cuda-graph-sizes) covering --max-num-seqs",
         "every batch size pads to a captured one",
         source="https://docs.vllm.ai/en/latest/design/cuda_graphs.html",
     ),

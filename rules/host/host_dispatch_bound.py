@@ -187,7 +187,7 @@ FIXES = (
     ),
     Fix(
         "vllm",
-        "drop --enforce-eager; keep the decode batch within --cuda-graph-sizes",
+        "drop --enforce-eager; keep the decode batch within --max-cudagraph-capture-size (before 0.11: --cuda-graph-sizes)",
         "decode steps replay captured graphs",
         source="https://docs.vllm.ai/en/latest/design/cuda_graphs.html",
     ),

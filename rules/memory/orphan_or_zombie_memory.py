@@ -28,11 +28,16 @@ ABOUT = About(
 THRESHOLDS = {
     "least_gib": Threshold(1, "GiB", source="drivers and contexts hold a few hundred MiB"),
     "least_share": Threshold(0.05, "share of the device", source="rule of thumb"),
+    "busy_share": Threshold(
+        0.05, "share of the sample period", source="the dead compute nothing; a sample may be noisy"
+    ),
 }
 
 SQL = """
 SELECT device_id, total_bytes, used_bytes, unlisted_bytes, process_count, process_list, is_pid_namespace, stuck_bytes, stuck_count, orphan_count,
     largest_id AS pid, largest_name AS name, is_shared,
+    (SELECT max(busy_share) FROM gpu_sample WHERE gpu_sample.source_id = device_holding.source_id
+        AND gpu_sample.device_id IS NOT DISTINCT FROM device_holding.device_id) AS busy_share,
     (SELECT count(*) FROM host_process WHERE process_state IN ('D', 'Z')) AS stuck_host_count,
     EXISTS (SELECT 1 FROM oom_event) OR EXISTS (SELECT 1 FROM memory_refusal) AS is_blocking
 FROM device_holding WHERE total_bytes > 0 AND used_bytes IS NOT NULL
@@ -56,6 +61,7 @@ class Holding(NamedTuple):
     pid: int | None
     name: str | None
     is_shared: bool
+    busy_share: float | None
     stuck_host_count: int
     is_blocking: bool
 
@@ -64,7 +70,10 @@ def lost_bytes(row: Holding) -> int:
     """Memory whose owner does not live, as far as the evidence tells."""
     if row.is_pid_namespace or row.is_shared:
         return row.stuck_bytes
-    nobody = row.process_count == 0 and (row.process_list == "none" or row.stuck_host_count > 0)
+    is_at_work = (row.busy_share or 0.0) > THRESHOLDS[
+        "busy_share"
+    ].value  # somebody computes whom the table cannot name
+    nobody = row.process_count == 0 and not is_at_work and (row.process_list == "none" or row.stuck_host_count > 0)
     return max(row.stuck_bytes, row.unlisted_bytes if nobody else 0)
 
 

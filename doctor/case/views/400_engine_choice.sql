@@ -4,7 +4,8 @@ CREATE TABLE engine_choice AS
 SELECT engine, setting, arg_max(told, weight) AS told, arg_max(spelled, weight) AS spelled, arg_max(said_by, weight) AS said_by,
     try_cast(arg_max(told, weight) AS DOUBLE) AS told_count, max(CASE said_by WHEN 'log' THEN 1 ELSE 0 END) = 1 AS is_logged
 FROM (
-    SELECT *, CASE said_by WHEN 'log' THEN 2 WHEN 'command' THEN 1 ELSE 0 END * 1000000000000 + source_id * 1000000000 + line_id AS weight
+    SELECT *, CASE said_by WHEN 'log' THEN 2 WHEN 'command' THEN 1 ELSE 0 END::BIGINT * 1000000000000000
+        + source_id::BIGINT * 1000000000 + line_id AS weight
     FROM engine_setting
 )
 GROUP BY engine, setting

@@ -87,6 +87,12 @@ def test_grave_faults_come_first_the_recordings_own_then_what_ends_the_run() -> 
     assert order(*suspects) == ["kernels-missing", "out-of-memory", "throttled", "waits"]
 
 
+def test_a_cause_that_a_log_states_stands_behind_a_replayed_one_as_grave() -> None:
+    stated = states("log-says", Severity.HIGH, Stage.SPECIFIC)
+    assert order(stated, costs("waits", 0.5)) == ["waits", "log-says"]
+    assert order(stated, costs("waits", 0.06)) == ["log-says", "waits"]
+
+
 def test_remarks_on_the_recording_come_last() -> None:
     remark = states("stray", Severity.INFO, Stage.RECORDING)
     assert order(remark, costs("fuse", 0.1, Stage.OPPORTUNITY), costs("waits", 0.1)) == ["waits", "fuse", "stray"]
