@@ -144,7 +144,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return saved_case(tmp_path_factory.mktemp("case"), path)
 
 
-@pytest.mark.parametrize("change", (without_annotations, with_other_names_and_ids), ids=lambda change: change.__name__)
+@pytest.mark.parametrize("change", [without_annotations, with_other_names_and_ids], ids=lambda change: change.__name__)
 def test_a_win_at_the_edge_of_what_is_measurable_hangs_on_no_name(
     change: Change, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
