@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from doctor.cli.exit_codes import ExitCode
-from doctor.cli.options import SeverityName
+from doctor.cli.options import FrameworkName, SeverityName
 from doctor.cli.output import check_writable, say, write
 from doctor.errors import UsageError
 from doctor.rule import Severity
@@ -27,6 +27,7 @@ class _Request:
     only: tuple[str, ...]
     at_most: Severity | None
     allow: tuple[str, ...]
+    framework: str | None
     output_format: str
     output: Path | None
     is_strict: bool
@@ -37,6 +38,7 @@ class _Request:
 @click.option("--only", multiple=True, metavar="NAME", help="Run only this check; may be repeated.")
 @click.option("--at-most", type=SeverityName(), help="Worst severity let pass, for evidence named by itself.")
 @click.option("--allow", multiple=True, metavar="RULE", help="Let this rule pass, for evidence named by itself.")
+@click.option("--framework", type=FrameworkName(), help="Settings for it first; otherwise told from the evidence.")
 @click.option("--format", "output_format", type=click.Choice(_FORMATS), default="terminal", help="Kind of output.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write here, not to the screen.")
 @click.option("--strict", "is_strict", is_flag=True, help="Exit with 3 where evidence is incomplete.")
@@ -54,7 +56,7 @@ def command(paths: tuple[str, ...], **options: Any) -> int:
     if request.output is not None:
         check_writable(request.output)
     checks = _chosen(_checks(paths, request), request.only)
-    results = tuple(run_check(check) for check in checks)
+    results = tuple(run_check(_for_framework(check, request.framework)) for check in checks)
     write(render_checks(results, request.output_format), request.output)
     return _exit_code(results, is_strict=request.is_strict)
 
@@ -76,6 +78,10 @@ def _chosen(checks: tuple[Check, ...], only: tuple[str, ...]) -> tuple[Check, ..
             f"no check is called {', '.join(unknown)}: there are {', '.join(each.name for each in checks)}"
         )
     return tuple(check for check in checks if not only or check.name in only)
+
+
+def _for_framework(check: Check, framework: str | None) -> Check:
+    return check if framework is None else replace(check, options=replace(check.options, framework=framework))
 
 
 def _exit_code(results: tuple[CheckResult, ...], *, is_strict: bool) -> ExitCode:

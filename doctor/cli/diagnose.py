@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from doctor.cli.exit_codes import ExitCode
-from doctor.cli.options import Seconds, SeverityName, TimeWindow
+from doctor.cli.options import FrameworkName, Seconds, SeverityName, TimeWindow
 from doctor.cli.output import check_writable, say, write
 from doctor.cli.progress import ProgressBars
 from doctor.cli.tui import run_application
@@ -45,6 +45,7 @@ class _Request:
     range_name: str | None
     window: tuple[int, int] | None
     unprofiled_seconds: float | None
+    framework: str | None
     reader: str
     save: Path | None
     history: str | None
@@ -69,6 +70,7 @@ class _Request:
     metavar="S",
     help="Time of the same window without the profiler; makes the expected win exact.",
 )
+@click.option("--framework", type=FrameworkName(), help="Settings for it first; otherwise told from the evidence.")
 @click.option("--reader", type=click.Choice(_READERS), default="native", help="Who reads a .nsys-rep.")
 @click.option("--save", type=click.Path(path_type=Path), metavar="CASE.duckdb", help="Keep the case for `doctor sql`.")
 @click.option("--history", metavar="URL", help="Keep the diagnosis for `doctor history`: a file, or postgresql://...")
@@ -159,6 +161,7 @@ def _options(request: _Request) -> DiagnosisOptions:
         unprofiled_seconds=request.unprofiled_seconds,
         select=request.select,
         ignore=request.ignore,
+        framework=request.framework,
         is_zoomable=request.output_format == "html",
     )
 

@@ -6,6 +6,7 @@ import math
 
 import click
 
+from doctor.diagnosis.fix_order import FRAMEWORKS
 from doctor.rule import Severity
 from doctor.units import parse_ns
 
@@ -27,6 +28,13 @@ class SeverityName(click.ParamType[Severity]):
             if severity.label == value.lower():
                 return severity
         return self.fail(f"'{value}' is none of {', '.join(severity.label for severity in Severity)}", param, ctx)
+
+
+class FrameworkName(click.Choice[str]):
+    """A framework that rules have settings for."""
+
+    def __init__(self) -> None:
+        super().__init__(FRAMEWORKS, case_sensitive=False)
 
 
 class Seconds(click.ParamType[float]):

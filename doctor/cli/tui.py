@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from doctor.cli.options import FrameworkName
 from doctor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,14 +20,15 @@ _KEYBOARD_NEEDED = "a terminal application needs a keyboard and a screen"
 @click.command("tui", short_help="The same diagnosis in a terminal application, with a time-line to look around in.")
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option("--rules", type=click.Path(path_type=Path), metavar="DIR", help="Run the rules in this folder too.")
-def command(paths: tuple[str, ...], rules: Path | None) -> None:
+@click.option("--framework", type=FrameworkName(), help="Settings for it first; otherwise told from the evidence.")
+def command(paths: tuple[str, ...], rules: Path | None, framework: str | None) -> None:
     """Look at a diagnosis: findings, time-line, kernels, steps, memory, and queries.
 
     PATH is a file, a folder, a pattern or a saved case, in any mix; without one the application asks for it.
     """
     from doctor.diagnosis.options import DiagnosisOptions
 
-    run_application(paths, DiagnosisOptions(), rules, "native")
+    run_application(paths, DiagnosisOptions(framework=framework), rules, "native")
 
 
 def run_application(paths: tuple[str, ...], options: DiagnosisOptions, rules: Path | None, reader: str) -> None:

@@ -16,6 +16,7 @@ class DiagnosisOptions:
         share exactly.
         select: ids of the only rules to run; empty means all.
         ignore: ids of rules not to run.
+        framework: what the settings to change are wanted for first, in place of what the evidence names.
         is_zoomable: the diagnosis carries the time-line that people zoom into; takes another pass over all work.
     """
 
@@ -24,4 +25,5 @@ class DiagnosisOptions:
     unprofiled_seconds: float | None = None
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
+    framework: str | None = None
     is_zoomable: bool = False

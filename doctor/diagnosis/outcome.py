@@ -93,7 +93,7 @@ class RankedFinding:
         gain: None where another finding of the same group carries it (`same_cause_as`).
         same_cause_as: id of the principal finding of the group.
         evidence: numbers, most telling first.
-        fixes: settings by framework.
+        fixes: settings, those for the framework of the evidence first.
         verify: how to see that the fix worked.
         after_first_speedup: what curing this wins on top of the first finding's cure; None where it was not replayed.
     """
@@ -195,6 +195,7 @@ class Diagnosis:
         not_run: rules that lacked evidence.
         replay: trust in the promised wins; None where nothing was replayed.
         checked_count: rules that found the evidence they need, beyond the mere list of files.
+        frameworks: the order of the settings to change: the one asked for, then what the evidence names.
         display: bounded time-line and tables.
     """
 
@@ -206,6 +207,7 @@ class Diagnosis:
     not_run: tuple[NotRun, ...]
     replay: ReplayQuality | None = None
     checked_count: int = 0
+    frameworks: tuple[str, ...] = ()
     display: Display = field(default_factory=Display)
 
     @property

@@ -11,6 +11,8 @@ import duckdb
 
 from doctor.case import diagnosis_queries as queries
 from doctor.case.derive import WindowChoice, derive
+from doctor.case.framework_queries import frameworks
+from doctor.diagnosis.fix_order import ordered
 from doctor.diagnosis.options import DiagnosisOptions
 from doctor.diagnosis.outcome import (
     Diagnosis,
@@ -72,19 +74,28 @@ def diagnose_case(
             if finding.cure is not None
         ]
     ranked = rank(suspects, replay)
+    wanted = _frameworks(connection, options)
+    findings = tuple(replace(finding, fixes=ordered(finding.fixes, wanted)) for finding in ranked.findings)
     return Diagnosis(
         evidence=_evidence(connection),
         window=None
         if window is None
         else Window(window.start_ns, window.end_ns, window.step_count or None, window.chosen_by),
         vitals=_vitals(connection, window),
-        findings=ranked.findings,
+        findings=findings,
         ruled_out=(*ranked.ruled_out, *judged.cleared),
         not_run=judged.not_run,
         replay=None if replay is None else _quality(replay),
         checked_count=judged.checked_count,
-        display=Display() if window is None else _display(connection, window, ranked.findings, options),
+        frameworks=wanted,
+        display=Display() if window is None else _display(connection, window, findings, options),
     )
+
+
+def _frameworks(connection: duckdb.DuckDBPyConnection, options: DiagnosisOptions) -> tuple[str, ...]:
+    """The framework that the user asked for, then those that the evidence names."""
+    named = frameworks(connection)
+    return named if options.framework is None else tuple(dict.fromkeys((options.framework, *named)))
 
 
 def _judge_beside_replay(

@@ -43,7 +43,7 @@ def breach_lines(breach: Breach, diagnosis: Diagnosis | None) -> Iterator[str]:
     win = wording.gain_sentence(finding.gain)
     if win:
         yield f"  to win: {win}"
-    for fix in finding.fixes:
+    for fix in wording.shown_fixes(finding):
         yield f"  {wording.framework(fix.target)}: {wording.clean(fix.setting)}"
     yield f"  more: doctor explain {finding.rule}"
 

@@ -27,7 +27,7 @@ def _title(finding: RankedFinding) -> str:
 def _whole(finding: RankedFinding, window: Window) -> Mark:
     fixes = (
         (f"change {place}, {wording.framework(fix.target)}", wording.clean(fix.setting))
-        for place, fix in enumerate(finding.fixes, start=1)
+        for place, fix in enumerate(wording.shown_fixes(finding), start=1)
     )
     details = (
         ("summary", wording.sentence(finding.summary)),

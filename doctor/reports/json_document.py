@@ -30,6 +30,7 @@ def document(diagnosis: Diagnosis) -> dict[str, Any]:
             "evidence": [_file(file) for file in diagnosis.evidence],
             "window": _window(diagnosis.window),
             "vitals": dict(diagnosis.vitals),
+            "frameworks": list(diagnosis.frameworks),
             "findings": [_finding(finding) for finding in diagnosis.findings],
             "ruled_out": [asdict(entry) for entry in diagnosis.ruled_out],
             "not_run": [_not_run(entry) for entry in diagnosis.not_run],

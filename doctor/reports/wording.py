@@ -266,6 +266,9 @@ def recording_lines(diagnosis: Diagnosis) -> tuple[str, ...]:
         lines.append(evidence_sentence(file))
         lines.extend(clean(note) for note in file.notes)
     lines.append(window_sentence(diagnosis.window))
+    if diagnosis.frameworks and diagnosis.findings:
+        names = ", ".join(map(framework, diagnosis.frameworks))
+        lines.append(f"settings are ordered by what this evidence names: {names}; --framework puts another first")
     if diagnosis.replay is not None:
         lines.append(replay_sentence(diagnosis.replay))
         lines.extend(clean(note) for note in diagnosis.replay.notes)

@@ -11,6 +11,7 @@ OPTIONS = {
     "diagnose": [
         "--fail-on",
         "--format",
+        "--framework",
         "--history",
         "--ignore",
         "--no-progress",
@@ -26,8 +27,8 @@ OPTIONS = {
         "--window",
         "-o",
     ],
-    "tui": ["--rules"],
-    "check": ["--allow", "--at-most", "--format", "--only", "--output", "--strict", "-o"],
+    "tui": ["--framework", "--rules"],
+    "check": ["--allow", "--at-most", "--format", "--framework", "--only", "--output", "--strict", "-o"],
     "compare": ["--fail-on-regression", "--format"],
     "record": [
         "--attach",

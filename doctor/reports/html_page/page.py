@@ -200,7 +200,7 @@ def _finding(diagnosis: Diagnosis, finding: RankedFinding, place: int) -> Findin
         gain=wording.gain_sentence(finding.gain),
         after_first="" if after is None else format_speedup(after),
         evidence=tuple(_evidence(diagnosis, entry) for entry in finding.evidence),
-        fixes=_fixes(finding.fixes),
+        fixes=_fixes(wording.shown_fixes(finding)),
         verify=wording.sentence(finding.verify),
         same_cause=tuple(wording.clean(follower.title) for follower in wording.followers(diagnosis, finding)),
     )
@@ -213,7 +213,7 @@ def _evidence(diagnosis: Diagnosis, entry: Evidence) -> EvidenceLine:
 
 
 def _fixes(fixes: tuple[Fix, ...]) -> tuple[FrameworkFixes, ...]:
-    """By framework, frameworks in the order in which the rule names them."""
+    """By framework, in their order."""
     order = list(dict.fromkeys(fix.target for fix in fixes))
     ordered = sorted(fixes, key=lambda fix: order.index(fix.target))
     return tuple(

@@ -119,8 +119,9 @@ def leads_to_a_place(evidence: Evidence) -> bool:
 
 
 def _by_framework(finding: RankedFinding) -> tuple[_Framework, ...]:
-    targets = dict.fromkeys(fix.target for fix in finding.fixes)
-    return tuple(_Framework(target, tuple(fix for fix in finding.fixes if fix.target == target)) for target in targets)
+    shown = wording.shown_fixes(finding)
+    targets = dict.fromkeys(fix.target for fix in shown)
+    return tuple(_Framework(target, tuple(fix for fix in shown if fix.target == target)) for target in targets)
 
 
 def _fix(framework: _Framework) -> Content:

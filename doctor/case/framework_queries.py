@@ -1,0 +1,60 @@
+"""Which framework the evidence comes from: what engines said of themselves, and the names in recordings."""
+
+from __future__ import annotations
+
+import duckdb
+
+OWN_RANGES = ("step", "prefill", "decode", "layer", "scheduling", "sampling")
+"""Ranges of the own engine that a recording without its NVTX domain shows by name."""
+LEAST_OWN_RANGES = 4
+
+
+def frameworks(connection: duckdb.DuckDBPyConnection) -> tuple[str, ...]:
+    """Frameworks that the evidence names, as rules call them in their fixes; what tells most directly first.
+
+    In this order: what an engine logged, an error text or a server's figures; ranges and Python functions of a
+    recording; names of operators and kernels; that PyTorch recorded or failed. Serving engines import transformers,
+    SGLang runs kernels of vLLM, and both run kernels of TensorRT-LLM, never the other way round: of two that show in
+    the same way the first stands first.
+    """
+    values = {"own_ranges": list(OWN_RANGES), "least": LEAST_OWN_RANGES}
+    return tuple(name for (name,) in connection.execute(_FRAMEWORKS, values).fetchall())
+
+
+_FRAMEWORKS = r"""
+WITH sign(framework, directness, pattern) AS (
+    VALUES
+        ('vllm', 2, '(^|/)vllm/[^ ]*\.pyx?[(:]'),
+        ('sglang', 2, '(^|/)sglang/[^ ]*\.py[(:]'),
+        ('tensorrt-llm', 2, '(^|/)tensorrt_llm/[^ ]*\.py[(:]'),
+        ('engine', 2, '(^|/)engine/(execution|scheduling|serving)/[^ ]*\.py[(:]'),
+        ('transformers', 3, '(^|/)transformers/(models|generation)/[^ ]*\.py[(:]'),
+        ('sglang', 4, 'sgl_kernel|sgl_hip|sglang'),
+        ('vllm', 5, '(^|[^a-z_])vllm::'),
+        ('tensorrt-llm', 6, 'tensorrt_llm::|trtllm::')
+),
+seen AS (
+    SELECT engine AS framework, 1 AS directness FROM engine_sample
+    UNION ALL SELECT engine, 1 FROM engine_figure
+    UNION ALL SELECT engine, 1 FROM engine_setting
+    UNION ALL SELECT engine, 1 FROM engine_event
+    UNION ALL SELECT engine, 1 FROM metric
+    UNION ALL SELECT framework, 1 FROM oom_event WHERE framework <> 'pytorch'
+    UNION ALL SELECT framework, 1 FROM memory_refusal WHERE framework <> 'pytorch'
+    UNION ALL SELECT split_part(tool, '-', 1), 1 FROM bench_row WHERE regexp_matches(tool, '^(vllm|sglang|engine)-')
+    UNION ALL SELECT framework, directness FROM text JOIN sign ON regexp_matches(text, pattern)
+    UNION ALL SELECT 'pytorch', 7 FROM source WHERE kind = 'kineto'
+    UNION ALL SELECT 'engine', 2 FROM (
+        SELECT count(DISTINCT text) AS range_count FROM nvtx_range JOIN text ON text_id = name_id
+        WHERE list_contains($own_ranges, text)
+    ) WHERE range_count >= $least
+    UNION ALL SELECT framework, 7 FROM (
+        SELECT framework FROM oom_event UNION ALL SELECT framework FROM memory_refusal
+    ) WHERE framework = 'pytorch'
+)
+SELECT framework FROM (
+    SELECT framework, min(directness) AS directness, count(*) AS times FROM seen
+    WHERE framework IS NOT NULL GROUP BY framework
+)
+ORDER BY directness, times DESC, framework
+"""

@@ -1,0 +1,24 @@
+"""The settings of a finding in the order in which this user can apply them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from doctor.rule import Fix
+
+SYSTEM = "system"
+FRAMEWORKS = ("pytorch", "vllm", "sglang", "tensorrt-llm", "transformers", "engine")
+"""What a fix may be for, besides the machine itself."""
+
+
+def ordered(fixes: Sequence[Fix], frameworks: Sequence[str]) -> tuple[Fix, ...]:
+    """The fixes with those for `frameworks` first, in that order; all others keep the rule's order behind them.
+
+    What concerns the machine holds under any framework, so that it keeps its place: a rule that names it first has the
+    better cure there.
+    """
+    places = {framework: place for place, framework in enumerate(frameworks)}
+    queue = iter(
+        sorted((fix for fix in fixes if fix.target != SYSTEM), key=lambda fix: places.get(fix.target, len(places)))
+    )
+    return tuple(fix if fix.target == SYSTEM else next(queue) for fix in fixes)
