@@ -98,7 +98,7 @@ class CaseLoader:
     def _intern(self, values: pa.Array) -> pa.Array:
         encoded = values if pa.types.is_dictionary(values.type) else pc.dictionary_encode(values)
         if isinstance(encoded, pa.ChunkedArray):
-            encoded = encoded.combine_chunks()
+            encoded = _in_one_piece(encoded)
         if isinstance(encoded, pa.ChunkedArray):  # zero chunks stay chunked
             return pa.array([], type=pa.int32())
         words: list[str | None] = encoded.dictionary.to_pylist()
@@ -133,6 +133,15 @@ class CaseLoader:
             f"INSERT INTO source ({', '.join(row)}) VALUES ({', '.join('?' for _ in row)})",
             list(row.values()),
         )
+
+
+def _in_one_piece(encoded: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Pieces with dictionaries of their own under one."""
+    try:
+        return encoded.combine_chunks()
+    except pa.ArrowInvalid:  # a dictionary that holds NULL, which Arrow cannot put together with another
+        plain = pa.chunked_array([piece.dictionary_decode() for piece in encoded.chunks])
+        return pc.dictionary_encode(plain).combine_chunks()
 
 
 def _joined(batches: list[TableBatch]) -> TableBatch:

@@ -43,7 +43,9 @@ class ColumnarTables:
         try:
             wanted = {name.lower() for name in (*table.columns, *([] if only is None else [only.column]))}
             for batch in _stored_batches(self._files[table.name], wanted):
-                rows = self._chosen(table, batch if only is None else _filtered(batch, only))
+                rows = self._chosen(table, batch)
+                if only is not None:
+                    rows = rows.filter(_where(batch, only))
                 count += rows.num_rows
                 yield rows
         except (pa.ArrowException, OSError) as error:
@@ -94,47 +96,56 @@ def _stored_batches(path: Path, wanted: set[str]) -> Iterator[pa.RecordBatch]:
             yield file.get_batch(index)
 
 
-def _filtered(batch: pa.RecordBatch, only: Only) -> pa.RecordBatch:
+def _where(batch: pa.RecordBatch, only: Only) -> pa.Array:
+    """A mask of the rows that are wanted; none where the column says nothing."""
     stored = {name.lower(): name for name in batch.schema.names}
-    if only.column.lower() not in stored:
-        return batch.slice(0, 0)
     kind = pa.int64() if isinstance(only.values[0], int) else pa.string()
-    values = _converted(batch.column(stored[only.column.lower()]), kind)
-    if values is None:
-        return batch.slice(0, 0)
-    return batch.filter(pc.is_in(values, pa.array(only.values, kind)))
+    name = stored.get(only.column.lower())
+    values = None if name is None else _converted(batch.column(name), kind)
+    return pc.is_in(pa.nulls(batch.num_rows, kind) if values is None else values, pa.array(only.values, kind))
 
 
 def _converted(array: pa.Array, kind: pa.DataType) -> pa.Array | None:
-    """The array as `kind`; None where its type has nothing to do with it."""
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    if array.type == kind:
-        return _legible(array) if pa.types.is_string(kind) else array
-    if pa.types.is_string(kind) and (pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)):
-        return pa.array([None if raw is None else raw.decode("utf-8", "replace") for raw in array.to_pylist()], kind)
+    """The array as `kind`; None where its type has nothing to do with it, or its inside is damaged."""
     try:
-        return _legible(array.cast(kind)) if pa.types.is_string(kind) else array.cast(kind)
+        sound = _sound(array)
+        if sound.type == kind:
+            return sound
+        if pa.types.is_string(kind) and (pa.types.is_binary(sound.type) or pa.types.is_large_binary(sound.type)):
+            return _decoded(sound)
+        return sound.cast(kind)
     except pa.ArrowInvalid:
         return _within_range(array) if pa.types.is_uint64(array.type) else None
     except pa.ArrowNotImplementedError:
         return None
 
 
-def _legible(texts: pa.Array) -> pa.Array | None:
-    """The texts, with a mark for bytes that are no UTF-8, such as damage leaves; None where nothing fits."""
+def _sound(array: pa.Array) -> pa.Array:
+    """The array in a form that Arrow's functions, which check nothing, can be given.
+
+    Damage makes offsets and indices that point outside; following one ends the process. Bytes that are no UTF-8 get a
+    mark in their place.
+
+    Raises:
+        pa.ArrowInvalid: nothing of it can be followed.
+    """
+    if pa.types.is_dictionary(array.type):
+        array.indices.validate(full=True)
+        coded = pa.DictionaryArray.from_arrays(array.indices, _sound(array.dictionary))  # checks where they point
+        return coded.dictionary_decode()
     try:
-        texts.validate(full=True)
+        array.validate(full=True)
     except pa.ArrowInvalid:
-        try:
-            raw = texts.view(pa.binary())
-            raw.validate(full=True)
-        except pa.ArrowInvalid:
-            return None
-        return pa.array(
-            [None if one is None else one.decode("utf-8", "replace") for one in raw.to_pylist()], pa.string()
-        )
-    return texts
+        if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
+            raise
+        raw = array.view(pa.binary() if pa.types.is_string(array.type) else pa.large_binary())
+        raw.validate(full=True)
+        return _decoded(raw)
+    return array
+
+
+def _decoded(raw: pa.Array) -> pa.Array:
+    return pa.array([None if one is None else one.decode("utf-8", "replace") for one in raw.to_pylist()], pa.string())
 
 
 def _within_range(array: pa.Array) -> pa.Array:

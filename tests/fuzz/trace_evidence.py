@@ -1,8 +1,9 @@
-"""Damages exports and PyTorch traces in many ways and reads them: `python -m tests.fuzz.trace_evidence [COUNT] [SEED]`.
+"""Damages exports and PyTorch traces and reads them: `python -m tests.fuzz.trace_evidence [COUNT] [SEED] [KIND...]`.
 
-COUNT inputs for each of the readers of SQLite exports, of columnar exports and of PyTorch traces, each read to its end
-as `doctor` reads it. Allowed are rows with or without notes, and an `EvidenceError` of one line, in a few seconds.
-Anything else is printed with the seed that makes it again, and the exit code is 1.
+COUNT inputs for each of the readers of SQLite exports (KIND nsys-sqlite), of columnar exports (nsys-columnar) and of
+PyTorch traces (kineto), each read to its end as `doctor` reads it; one in fifty is diagnosed. Allowed are rows with or
+without notes, and an `EvidenceError` of one line, in a few seconds. Anything else is printed with the seed that makes
+it again, and the exit code is 1. Run it with `python -X faulthandler`: damage may end the process itself.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import doctor
 from doctor.case.batch import SourceFacts, TableBatch
 from doctor.errors import EvidenceError
 from doctor.readers import registry
@@ -30,6 +32,8 @@ from tests.support.columnar_export import write_arrow_folder, write_parquet_fold
 from tests.support.samples import sample
 
 MOST_SECONDS = 10
+"""Of processor time: the machine may have other work."""
+DIAGNOSED_ONE_IN = 50
 MOST_ROWS = 100_000
 NUM_EVENTS = 200
 STRANGE: tuple[object, ...] = (
@@ -176,6 +180,15 @@ def outcome(path: Path) -> str:
     return said
 
 
+def diagnosed_to_the_end(path: Path) -> str:
+    """Diagnose it; what is found does not matter."""
+    try:
+        doctor.diagnose(path)
+    except EvidenceError:
+        return "refused"
+    return "diagnosed"
+
+
 def _too_slow(signal_number: int, frame: FrameType | None) -> None:
     raise TimeoutError(f"more than {MOST_SECONDS} s")
 
@@ -190,23 +203,25 @@ def attack(kind: str, count: int, seed: int) -> tuple[Counter[str], int]:
         original, target = make(folder), folder / name
         for number in range(seed, seed + count):
             damage(original, target, random.Random(number))
-            signal.alarm(MOST_SECONDS)
+            signal.setitimer(signal.ITIMER_VIRTUAL, MOST_SECONDS)
             try:
                 outcomes[outcome(target)] += 1
+                if number % DIAGNOSED_ONE_IN == 0:
+                    outcomes[diagnosed_to_the_end(target)] += 1
             except Exception:  # noqa: BLE001 - every failure is what this looks for
                 failed += 1
-                print(f"{kind} seed {number}:\n{traceback.format_exc(limit=-4)}", flush=True)  # noqa: T201
+                print(f"{kind} seed {number}:\n{traceback.format_exc(limit=-8)}", flush=True)  # noqa: T201
             finally:
-                signal.alarm(0)
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     return outcomes, failed
 
 
 def main(arguments: list[str]) -> int:
     """Attack every reader; return 1 where one input was not survived."""
-    count, seed = (int(word) for word in [*arguments, *("10000", "0")[len(arguments) :]])
-    signal.signal(signal.SIGALRM, _too_slow)
+    count, seed = (int(word) for word in [*arguments, *("10000", "0")[len(arguments) :]][:2])
+    signal.signal(signal.SIGVTALRM, _too_slow)
     failures = 0
-    for kind in KINDS:
+    for kind in arguments[2:] or KINDS:
         outcomes, failed = attack(kind, count, seed)
         failures += failed
         print(kind, dict(outcomes), f"{failed} failed", flush=True)  # noqa: T201

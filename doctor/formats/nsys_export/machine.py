@@ -76,10 +76,10 @@ def _modern_device(row: dict[str, Any]) -> _Device:
         device_id=row["id"],
         name=row["name"],
         vendor=_vendor(row["name"]),
-        sm_count=row["smCount"] or None,
-        memory_bytes=row["totalMemory"] or None,
-        memory_rate_bytes_per_s=row["memoryBandwidth"] or None,
-        clock_hz=row["clockRate"] or None,
+        sm_count=_amount(row["smCount"]),
+        memory_bytes=_amount(row["totalMemory"]),
+        memory_rate_bytes_per_s=_in_base_unit(row["memoryBandwidth"], 1),
+        clock_hz=_in_base_unit(row["clockRate"], 1),
         compute_major=row["computeMajor"] or None,
         compute_minor=row["computeMinor"] if row["computeMajor"] else None,
     )
@@ -90,8 +90,8 @@ def _early_device(row: dict[str, Any]) -> _Device:
         device_id=row["deviceId"],
         name=row["name"],
         vendor="nvidia",
-        sm_count=row["numMultiprocessors"] or None,
-        memory_bytes=row["globalMemorySize"] or None,
+        sm_count=_amount(row["numMultiprocessors"]),
+        memory_bytes=_amount(row["globalMemorySize"]),
         memory_rate_bytes_per_s=_in_base_unit(row["globalMemoryBandwidth"], _LEAST_BANDWIDTH_BYTES_PER_S),
         clock_hz=_in_base_unit(row["coreClockRate"], _LEAST_CLOCK_HZ),
         compute_major=row["computeCapabilityMajor"] or None,
@@ -99,9 +99,14 @@ def _early_device(row: dict[str, Any]) -> _Device:
     )
 
 
+def _amount(value: int | None) -> int | None:
+    """What can be counted; zero and less is unknown."""
+    return value if value is not None and value > 0 else None
+
+
 def _in_base_unit(value: int | None, least: int) -> float | None:
     """CUPTI counts kHz and kB/s; a value that no GPU is slow enough for is in thousands."""
-    if not value:
+    if value is None or value <= 0:
         return None
     return float(value if value >= least else value * 1000)
 
@@ -124,7 +129,8 @@ def streams(tables: ExportTables) -> pa.RecordBatch:
         is_null = key in null_streams or row["flag"] == NULL_STREAM_FLAG
         null_streams.discard(key)
         rows.append(_stream(key, contexts, _signed(row["priority"]), is_null=is_null))
-    rows += [_stream(key, contexts, None, is_null=True) for key in sorted(null_streams)]
+    known = sorted(key for key in null_streams if None not in key)
+    rows += [_stream(key, contexts, None, is_null=True) for key in known]
     return pa.RecordBatch.from_pylist(rows, schema=_STREAM_SCHEMA)
 
 

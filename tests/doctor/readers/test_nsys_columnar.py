@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -86,3 +89,23 @@ def test_arrow_streams_read_like_arrow_files(tmp_path: Path) -> None:
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
     assert read_all(folder).row_counts() == expected
+
+
+def test_texts_that_point_outside_their_file_do_not_end_the_program(tmp_path: Path) -> None:
+    folder = tmp_path / "report_arwdir"
+    write_arrow_folder(export_with(tmp_path), folder)
+    path = folder / "StringIds.arrow"
+    words = pa.ipc.open_file(path.read_bytes()).read_all()["value"].combine_chunks()
+    with pa.OSFile(str(path), "wb") as sink:
+        table = pa.table({"id": pa.array(range(len(words.dictionary)), pa.int64()), "value": words.dictionary})
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+    lengths = [len(str(word).encode()) for word in words.dictionary.to_pylist()[:8]]
+    ends = [sum(lengths[: count + 1]) for count in range(8)]
+    content = path.read_bytes()
+    place = content.index(struct.pack("<8i", *ends)) + 8
+    path.write_bytes(content[:place] + struct.pack("<2i", 1 << 30, -(1 << 30)) + content[place + 8 :])
+    program = [sys.executable, "-m", "doctor.cli.main", "diagnose", str(folder), "--format", "json", "--no-progress"]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "StringIds.value: its values are not of the column's type" in done.stdout

@@ -371,3 +371,14 @@ def test_a_public_export_that_is_cut_gives_its_whole_rows_and_says_so() -> None:
     assert not reading.facts.is_complete
     assert "the file is cut: 589,824 of 983,040 bytes are there" in reading.facts.notes[0]
     assert reading.row_counts()["kernel"] == 4485
+
+
+def test_a_gpu_whose_figures_no_gpu_has_is_unknown_and_not_a_fault(tmp_path: Path) -> None:
+    changes = (
+        "UPDATE TARGET_INFO_GPU SET memoryBandwidth = -4814304000000000000, clockRate = -1, smCount = -3",
+        "INSERT INTO TARGET_INFO_CUDA_CONTEXT_INFO SELECT * FROM TARGET_INFO_CUDA_CONTEXT_INFO",
+        "UPDATE TARGET_INFO_CUDA_CONTEXT_INFO SET processId = 'nobody' WHERE rowid = 1",
+    )
+    with loaded(export_with(tmp_path, *changes)) as case:
+        found = case.execute("SELECT memory_rate_bytes_per_s, clock_hz, sm_count FROM device").fetchall()
+    assert found == [(None, None, None)]
