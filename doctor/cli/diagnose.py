@@ -68,7 +68,7 @@ class _Request:
     "--unprofiled-seconds",
     type=Seconds(),
     metavar="S",
-    help="Time of the same window without the profiler; makes the expected win exact.",
+    help="Time of the same window without the profiler; narrows the expected win.",
 )
 @click.option("--framework", type=FrameworkName(), help="Settings for it first; otherwise told from the evidence.")
 @click.option("--reader", type=click.Choice(_READERS), default="native", help="Who reads a .nsys-rep.")

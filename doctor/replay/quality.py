@@ -29,7 +29,7 @@ class Quality:
         host_speed_factor: slowness of the host against a quiet one, None where the recording does not tell.
         profiler_share: of the window, None where it could not be told.
         correction: how the profiler's cost was taken out.
-        notes: reasons for distrust.
+        notes: reasons for distrust, and what is odd about a measured time.
     """
 
     is_trusted: bool
@@ -45,9 +45,15 @@ def judge(run: Run, cut: Plan, corrected: Corrected) -> Quality:
     """Replay the untouched run, then with class medians, and say what speaks against trusting it."""
     identity = _error(run, run, cut)
     medians = _error(run, with_class_medians(run), cut)
-    notes = tuple(_reasons(run, identity, medians))
+    reasons = tuple(_reasons(run, identity, medians))
     return Quality(
-        not notes, identity, medians, corrected.host_speed_factor, corrected.profiler_share, corrected.method, notes
+        not reasons,
+        identity,
+        medians,
+        corrected.host_speed_factor,
+        corrected.profiler_share,
+        corrected.method,
+        (*reasons, corrected.remark) if corrected.remark else reasons,
     )
 
 

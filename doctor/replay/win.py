@@ -70,6 +70,7 @@ class Replay:
         self._places = Places.of(self._recorded)
         self._busy_ns = _busy(self._recorded)
         corrected = correct(self._recorded, self._plan, names, unprofiled_seconds)
+        self._spread_left = corrected.spread_left
         self._recorded = without_correlations(self._recorded)
         self._timelines = tuple(
             _Timeline(run, replay(run, self._plan).makespan_ns)
@@ -86,7 +87,7 @@ class Replay:
         before = [change for one in on_top_of for change in select(self._connection, one, self._places)]
         changes = [*before, *select(self._connection, cure, self._places)]
         recorded, quick, slow = (self._lengths(timeline, before, changes, cure) for timeline in self._timelines)
-        return _summarise(recorded, quick, slow, cure.spread)
+        return _summarise(recorded, quick, slow, cure.spread**self._spread_left)
 
     def _lengths(
         self, timeline: _Timeline, before: Sequence[Change], changes: Sequence[Change], cure: Cure

@@ -87,6 +87,29 @@ def test_a_measured_time_without_the_profiler_decides_the_profilers_share() -> N
     assert quality.profiler_share == pytest.approx(0.3, abs=1e-6)
 
 
+def test_a_measured_time_narrows_the_range_and_one_of_other_work_does_not() -> None:
+    connection = case_of(
+        [Call("cudaLaunchKernel", 400 * step, 400 * step + 5) for step in range(STEPS)],
+        [Kernel(400 * step + 6, 400 * step + 16, step + 1) for step in range(STEPS)],
+    )
+    whole = 400e-6 * (STEPS - 1) + 16e-6
+    guessed, measured, longer, shorter = (
+        Replay(connection, 0, 8_000_000, unprofiled_seconds=seconds)
+        for seconds in (None, 0.7 * whole, 2 * whole, 0.1 * whole)
+    )
+    width = {
+        replay: win.speedup_high / win.speedup_low
+        for replay in (guessed, measured, longer, shorter)
+        for win in (replay.win(silences(Act.REMOVE)),)
+    }
+    assert width[measured] < width[guessed]
+    assert width[measured] < width[longer]
+    assert measured.quality.notes == ()
+    assert "longer than the window" in longer.quality.notes[0]
+    assert "less than a profiler explains" in shorter.quality.notes[0]
+    assert longer.quality.is_trusted
+
+
 def test_a_recording_of_the_device_only_is_not_trusted_and_says_why() -> None:
     replay = Replay(case_of([], [Kernel(6, 106, 0), Kernel(120, 180, 0)]), 0, 200_000)
     assert not replay.quality.is_trusted
