@@ -6,12 +6,13 @@ Usage, in the repository root:
     nsys profile --sample=none --cpuctxsw=none --trace=cuda,nvtx --cuda-memory-usage=true --cuda-graph-trace=node \
         --capture-range=cudaProfilerApi --capture-range-end=repeat --output FOLDER/report \
         python -m samples.record nsys --out FOLDER [--only NAME ...] [--minutes 9]
+    python -m samples.record name-reports --out FOLDER
     python -m samples.record out-of-memory --out FOLDER
 
 `measure` runs ill and cured in turn, without a profiler, and then records both with the PyTorch profiler. nsys writes
-one report for each range of its own, which gets the patient's name. Every patient that is finished is skipped by the
-next run, so a run may be cut off. Reports hold the environment and command lines: `doctor redact` them before they
-leave the machine.
+one report for each range, all of them when the program has ended; `name-reports` then moves each to its patient. Every
+patient that is finished is skipped by the next run, so a run may be cut off. Reports hold the environment and command
+lines: `doctor redact` them before they leave the machine.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from samples.patients.patient import Job, Patient, Workshop
 
 PATIENTS: tuple[Patient, ...] = (*engine_runs.PATIENTS, *decoder_runs.PATIENTS, *other_software.PATIENTS)
 ROUNDS = 4
-REPORT_WAIT_S = 30.0
+ORDER = "order-of-reports.txt"
 _SMI_FIELDS = (
     "timestamp,index,name,driver_version,pstate,utilization.gpu,utilization.memory,memory.total,memory.used,"
     "clocks.sm,clocks.max.sm,clocks.mem,clocks.max.mem,clocks_event_reasons.active,power.draw,power.limit,"
@@ -69,34 +70,16 @@ class TorchRecorder:
 
 
 class NsysRecorder:
-    """The range of the CUDA profiler that nsys waits for, and the report that it makes of it."""
+    """The range of the CUDA profiler that nsys waits for; each range becomes a report, numbered in this order."""
 
     name = "nsys"
 
-    def __init__(self, report: Path) -> None:
-        self._report = report
-
     @contextlib.contextmanager
     def around(self) -> Iterator[None]:
-        """Record what runs inside, and give the report its name."""
+        """Record what runs inside."""
         torch.cuda.profiler.start()
         yield
         torch.cuda.profiler.stop()
-        new = self._wait_for_report()
-        self._report.parent.mkdir(parents=True, exist_ok=True)
-        new.rename(self._report)
-
-    def _wait_for_report(self) -> Path:
-        """Wait: nsys works beside the program, and a range that starts before its report is written is lost."""
-        folder = self._report.parent.parent
-        until_s, size = time.monotonic() + REPORT_WAIT_S, -1
-        while time.monotonic() < until_s:
-            time.sleep(0.5)
-            for found in folder.glob("report*.nsys-rep"):
-                if found.stat().st_size == size:
-                    return found
-                size = found.stat().st_size
-        raise TimeoutError(f"nsys wrote no report within {REPORT_WAIT_S} s")
 
 
 def timed(job: Job) -> dict[str, float]:
@@ -175,15 +158,22 @@ def device_state(path: Path) -> Iterator[None]:
 
 
 def record_for_nsys(patient: Patient, out: Path, workshop: Workshop) -> None:
-    """One range for the ill job and one for the cured."""
-    for name, build in (("sick", patient.sick), ("cured", patient.cured)):
-        if build is None:
-            continue
-        job = build(workshop)
-        job.run()
-        job.record(NsysRecorder(out / patient.name / f"{name}.nsys-rep"))
-        del job
-        release()
+    """One range for the ill job, and its place among the reports."""
+    job = patient.sick(workshop)
+    job.run()
+    job.record(NsysRecorder())
+    with (out / ORDER).open("a", encoding="utf-8") as order:
+        order.write(f"{patient.name}\n")
+
+
+def name_reports(out: Path) -> None:
+    """Move `report.1.nsys-rep`, `report.2.nsys-rep`, ... into the folders of the patients that were recorded."""
+    order = out / ORDER
+    for place, name in enumerate(order.read_text("utf-8").split(), start=1):
+        folder = out / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (out / f"report.{place}.nsys-rep").rename(folder / "sick.nsys-rep")
+    order.unlink()
 
 
 def release() -> None:
@@ -205,13 +195,13 @@ def is_finished(how: str, patient: Patient, out: Path) -> bool:
     """Tell whether an earlier run got this far."""
     if how == "measure":
         return (out / patient.name / "measured.json").exists()
-    return (out / patient.name / f"{'cured' if patient.cured else 'sick'}.nsys-rep").exists()
+    return (out / patient.name / "sick.nsys-rep").exists()
 
 
 def main() -> None:
     """Go through the patients until the time is over."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("how", choices=("measure", "nsys", "out-of-memory"))
+    parser.add_argument("how", choices=("measure", "nsys", "name-reports", "out-of-memory"))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--scratch", type=Path, default=Path("/tmp/patients"))  # noqa: S108 - gigabytes of weights
@@ -219,6 +209,9 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="tiny models, for a dry run")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
+    if arguments.how == "name-reports":
+        name_reports(arguments.out)
+        return
     if arguments.how == "out-of-memory":
         for case in CASES:
             program = str(Path(__file__).with_name("out_of_memory.py"))

@@ -272,10 +272,10 @@ PATIENTS = (
     ),
     Patient(
         "engine-prompts-between-decodes",
-        "whole prompts of up to 8,000 tokens run in one step while others wait for their next token",
+        "whole prompts of 2,000 to 8,000 tokens run in one step while others wait for their next token",
         **_both(
             "prefill-blocks-decode",
-            workload=Workload(80, (16, 8000), (32, 96), requests_per_s=40),
+            workload=Workload(24, (2000, 8000), (32, 64), requests_per_s=40),
             window=(20, 12),
             max_model_len=8192,
             num_blocks=16000,
