@@ -82,6 +82,8 @@ def _run(request: _Request) -> int:
     for note in recorded.notes:
         say(note)
     if not recorded.has_recording:
+        if recorded.evidence:
+            say(f"only the vitals of the devices were kept; they can be diagnosed: doctor diagnose {plan.folder}")
         return recorded.ending.exit_code or ExitCode.UNUSABLE
     say(f"recorded {', '.join(path.name for path in recorded.evidence)}; now: doctor diagnose {plan.folder}")
     return recorded.ending.exit_code

@@ -35,12 +35,15 @@ def run_application(paths: tuple[str, ...], options: DiagnosisOptions, rules: Pa
     """Run the application until it is left.
 
     Raises:
-        UsageError: there is no terminal, or evidence is to come from standard input, which is the keyboard.
+        UsageError: there is no terminal, the stream that Textual draws on is redirected, or evidence is to come from
+            standard input, which is the keyboard.
     """
     if "-" in paths:
         raise UsageError(f"{_KEYBOARD_NEEDED}: save what comes from standard input and name the file")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(f"{_KEYBOARD_NEEDED}, and this is neither: use `doctor diagnose`")
+    if not sys.stderr.isatty():
+        raise UsageError("a terminal application draws on standard error: leave that to the terminal")
     from doctor.tui.app import DoctorApp
 
     DoctorApp(paths, options, rules, reader).run()

@@ -46,6 +46,15 @@ class Recorded:
         return any(path.name != VITALS for path in self.evidence)
 
 
+@dataclass(frozen=True)
+class _Run:
+    """How the command ended, what is to say of it and of the vitals, and whether devices were sampled."""
+
+    ending: Ending
+    notes: tuple[str, ...]
+    has_devices: bool
+
+
 def record_with_nsys(nsys: Nsys, plan: Plan, target: Sequence[str] | int, clean: Clean) -> Recorded:
     """Record a command, or the process of an id, with nsys.
 
@@ -59,14 +68,14 @@ def record_with_nsys(nsys: Nsys, plan: Plan, target: Sequence[str] | int, clean:
             if isinstance(target, int)
             else nsys_command(nsys.program, plan, work, target)
         )
-        ending, note = _run(command, dict(os.environ), plan, work)
+        run = _run(command, dict(os.environ), plan, work)
         report = work / f"{REPORT}.nsys-rep"
         if not report.exists() and nsys.importer is not None:
             _import_with(nsys.importer, work)
         kept, notes = _keep((report,) if report.exists() else (), plan.folder, clean)
         if not report.exists():
             notes += (f"{nsys.program} left no report: its own words are above",)
-        return _recorded(plan, ending, kept, (*note, *notes))
+        return _recorded(plan, run, kept, notes)
 
 
 def record_with_torch(plan: Plan, command: Sequence[str], clean: Clean) -> Recorded:
@@ -77,12 +86,12 @@ def record_with_torch(plan: Plan, command: Sequence[str], clean: Clean) -> Recor
     """
     with _work_folder(plan.folder) as work:
         environment = torch_injection.injected_environment(os.environ, work, plan.window)
-        ending, note = _run(command, environment, plan, work)
+        run = _run(command, environment, plan, work)
         left = torch_injection.collect(work, plan.window)
         kept, notes = _keep(left.traces, plan.folder, clean)
         if not left.traces:
             notes += (f"nothing was recorded: {left.why_none}",)
-        return _recorded(plan, ending, kept, (*note, *notes))
+        return _recorded(plan, run, kept, notes)
 
 
 @contextmanager
@@ -106,15 +115,16 @@ def _work_folder(folder: Path) -> Iterator[Path]:
             folder.rmdir()
 
 
-def _run(command: Sequence[str], environment: dict[str, str], plan: Plan, work: Path) -> tuple[Ending, tuple[str, ...]]:
-    """Run the command with vitals sampled beside it; gives its ending, and what is to say about both."""
+def _run(command: Sequence[str], environment: dict[str, str], plan: Plan, work: Path) -> _Run:
+    """Run the command with vitals sampled beside it."""
     running: list[int] = []
     sampler = VitalsSampler(plan.folder / VITALS, recorded_pid=lambda: running[0] if running else None)
     with sampler:
         ending = supervise(command, environment, plan.limits, work, running.append)
+    sampled = sampler.outcome
     stopped = (f"the command was told to end: {ending.stopped_by}",) if ending.stopped_by else ()
-    unsampled = (f"vitals of devices are missing: {sampler.outcome.note}",) if sampler.outcome.note else ()
-    return ending, (*stopped, *unsampled)
+    unsampled = (f"vitals of devices are missing: {sampled.note}",) if sampled.note else ()
+    return _Run(ending, (*stopped, *unsampled), sampled.has_devices)
 
 
 def _keep(files: Sequence[Path], folder: Path, clean: Clean) -> tuple[tuple[Path, ...], tuple[str, ...]]:
@@ -142,7 +152,10 @@ def _import_with(importer: Path, work: Path) -> None:
         subprocess.run(command, stdout=subprocess.DEVNULL, timeout=_IMPORT_SECONDS, check=False)
 
 
-def _recorded(plan: Plan, ending: Ending, kept: tuple[Path, ...], notes: tuple[str, ...]) -> Recorded:
-    vitals = plan.folder / VITALS
+def _recorded(plan: Plan, run: _Run, kept: tuple[Path, ...], notes: tuple[str, ...]) -> Recorded:
+    """What is left; where nothing was recorded, vitals of the machine alone are nothing to keep."""
+    vitals, aside = plan.folder / VITALS, plan.folder / _PRIVATE
+    if not kept and not aside.exists() and not run.has_devices:
+        vitals.unlink(missing_ok=True)
     evidence = (*kept, vitals) if vitals.exists() else kept
-    return Recorded(ending, evidence, notes)
+    return Recorded(run.ending, evidence, (*run.notes, *notes))

@@ -58,9 +58,15 @@ def rule_page(rule: Rule, presentation: Presentation) -> str:
         Text(),
         Text("Verify", style="bold"),
         Padding(Text(wording.sentence(rule.verify)), (0, 0, 1, 2)),
-        Text(f"Needs {', '.join(about.needs)}.", style="bright_black"),
+        Text(_needs(rule), style="bright_black"),
     ]
     return as_text(Group(*parts), min(presentation.width, _WIDEST), is_coloured=presentation.is_coloured)
+
+
+def _needs(rule: Rule) -> str:
+    """What the rule can be seen in: each of its signs is enough."""
+    kinds = list(dict.fromkeys(kind for sign in rule.signs for kind in sign.needs))
+    return f"Needs {kinds[0]}." if len(kinds) == 1 else f"Needs one of {', '.join(kinds)}."
 
 
 def sections(doc: str) -> tuple[tuple[str, str], ...]:

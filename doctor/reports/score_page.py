@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -21,6 +22,8 @@ from doctor.scoring.tally import Accuracy, Score, Tally
 
 SCHEMA = "doctor.score/1"
 _WIDEST = 140
+_GAP = 2
+_INDENT = 2
 _UNKNOWN, _HEALTHY = "-", "healthy"
 Row = tuple[str, ...]
 _TALLY_HEAD = ("", "diagnoses", "first right", "missed", "false alarms")
@@ -45,6 +48,11 @@ class _Block:
     title: str
     head: Row
     rows: tuple[Row, ...]
+
+    @property
+    def width(self) -> int:
+        """Columns of a screen that the table fills."""
+        return sum(max(map(len, column)) + _GAP for column in zip(self.head, *self.rows, strict=True)) - _GAP
 
 
 def render_score(score: Score, output: str, presentation: Presentation) -> str:
@@ -71,15 +79,26 @@ def verdict(score: Score) -> str:
 
 def _terminal(score: Score, presentation: Presentation) -> str:
     parts: list[RenderableType] = [Text(verdict(score), style="bold green" if score.is_right else "bold red"), Text()]
+    width = min(presentation.width, _WIDEST)
     for block in _blocks(score):
-        parts += [Text(block.title, style="bold"), _table(block), Text()]
-    return as_text(Group(*parts), min(presentation.width, _WIDEST), is_coloured=presentation.is_coloured)
+        shown = _table(block) if block.width <= width else _listed(block)
+        parts += [Text(block.title, style="bold"), shown, Text()]
+    return as_text(Group(*parts), width, is_coloured=presentation.is_coloured)
+
+
+def _listed(block: _Block) -> RenderableType:
+    """A table that is wider than the screen: a paragraph a row, which breaks between words."""
+    parts: list[RenderableType] = []
+    for name, *cells in block.rows:
+        words = "; ".join(f"{head} {cell}" for head, cell in zip(block.head[1:], cells, strict=True))
+        parts += [Text(name), Padding(Text(words), (0, 0, 0, _INDENT))]
+    return Group(*parts)
 
 
 def _table(block: _Block) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
+    table = Table.grid(padding=(0, _GAP, 0, 0))
     for _ in block.head:
-        table.add_column(overflow="fold")
+        table.add_column(no_wrap=True)
     table.add_row(*block.head, style="bold")
     for row in block.rows:
         table.add_row(*row)

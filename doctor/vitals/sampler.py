@@ -28,10 +28,12 @@ class Sampled:
     Attributes:
         count: samples written.
         note: one line on what was not sampled or ended early; empty where all went well.
+        has_devices: devices were asked, and not the machine alone.
     """
 
     count: int
     note: str = ""
+    has_devices: bool = False
 
 
 class VitalsSampler:
@@ -104,10 +106,10 @@ class VitalsSampler:
             written += file.write(line)
             file.flush()
             count += 1
-            self.outcome = Sampled(count, note)
+            self.outcome = Sampled(count, note, nvml is not None)
             if self._stop.wait(self._interval_s):
                 break
-        self.outcome = Sampled(count, note)
+        self.outcome = Sampled(count, note, nvml is not None)
 
     def _with_load(self, reading: Reading) -> Reading:
         """CPU time of each process since the sample before, as a share of the time between."""

@@ -36,6 +36,15 @@ def test_diagnoses_are_listed_with_their_first_finding_and_trends(
     assert "▁█" in busy or "_@" in busy
 
 
+def test_the_file_may_be_named_by_itself_but_not_twice(history: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["history", str(history)]) == 0
+    by_itself = capfd.readouterr().out
+    assert main(["history", "--history", str(history)]) == 0
+    assert capfd.readouterr().out == by_itself
+    assert main(["history", str(history), "--history", str(history)]) == 2
+    assert "named twice" in capfd.readouterr().err
+
+
 def test_json_holds_every_figure_and_the_digest_of_the_file(history: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["history", "--history", str(history), "--format", "json", "--evidence", SICK.name]) == 0
     document = json.loads(capfd.readouterr().out)

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import termios
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +57,17 @@ def test_a_terminal_that_wants_no_colour_gets_none(environment: dict[str, str]) 
     assert "\x1b" not in on_a_terminal(
         "diagnose", "--no-progress", str(trace_of(sample(SICK))), environment=environment
     )
+
+
+def test_the_application_says_why_it_cannot_draw_where_standard_error_is_redirected(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    program = [sys.executable, "-m", "doctor.cli.main", "tui", str(trace_of(sample(SICK)))]
+    with (tmp_path / "errors").open("wb") as errors:
+        done = subprocess.run(program, stdin=theirs, stdout=theirs, stderr=errors, env=os.environ | XTERM, check=False)
+    os.close(ours)
+    os.close(theirs)
+    assert done.returncode == 2
+    assert "draws on standard error" in (tmp_path / "errors").read_text()
 
 
 def test_progress_leaves_nothing_on_the_screen() -> None:

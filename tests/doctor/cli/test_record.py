@@ -164,6 +164,10 @@ def test_a_command_that_imports_no_torch_gives_two_and_says_why(tmp_path: Path) 
     done = recorded(tmp_path, "--profiler", "torch", "--", "true")
     assert done.returncode == 2
     assert "no Python process of the command imported torch" in done.stderr
+    is_kept = "only the vitals of the devices were kept" in done.stderr
+    assert (tmp_path / "case").exists() == is_kept
+    if "vitals of devices are missing" in done.stderr:
+        assert not is_kept
 
 
 def test_a_signal_goes_on_to_the_command(tmp_path: Path) -> None:

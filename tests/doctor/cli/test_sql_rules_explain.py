@@ -67,6 +67,12 @@ def test_explain_prints_the_manual_page(capfd: pytest.CaptureFixture[str]) -> No
         assert heading in text
 
 
+def test_explain_names_what_every_sign_of_the_rule_needs(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "cudagraph-off"]) == 0
+    needs = " ".join(capfd.readouterr().out.split("Needs ")[1].split())
+    assert needs.startswith("one of nsys-report, nsys-sqlite, kineto, engine-log")
+
+
 def test_explain_suggests_the_rule_that_was_meant(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "host-dispatch"]) == 2
     assert "did you mean host-dispatch-bound?" in capfd.readouterr().err

@@ -246,6 +246,22 @@ def test_the_screen_shows_wrong_samples_and_promises(
     assert "4.00 (3.90 to 4.10)" in " ".join(shown.split())
 
 
+def test_a_narrow_screen_breaks_no_word(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = {"host-dispatch-bound": {"median": 4.0, "low": 3.9, "high": 4.1}}
+    made(tmp_path, "a-sample-of-a-long-name", LAUNCH, first="pageable-copies", measured_speedup=measured)
+    shown: dict[int, str] = {}
+    for columns in (60, 80, 140):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert main(["score", str(tmp_path), "--no-progress"]) == 1
+        shown[columns] = capfd.readouterr().out
+        assert max(map(len, shown[columns].splitlines())) <= columns
+    assert set(shown[60].replace(";", "").split()) == set(shown[80].replace(";", "").split())
+    for words in ("a-sample-of-a-long-name", "host-dispatch-bound", "bound/measured", "measured"):
+        assert all(words in text for text in shown.values())
+
+
 @pytest.mark.parametrize("name", ["missing", "empty"])
 def test_a_folder_without_samples_is_told_in_a_line(
     tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
