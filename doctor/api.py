@@ -23,8 +23,8 @@ from doctor.diagnosis.catalogue import load_catalogue
 from doctor.diagnosis.options import DiagnosisOptions
 from doctor.diagnosis.outcome import Diagnosis
 from doctor.diagnosis.runner import diagnose_case
-from doctor.discovery import EvidencePath, discovered
-from doctor.errors import CaseError, UsageError
+from doctor.discovery import EvidencePath, discovered, refuse_where_all_failed
+from doctor.errors import CaseError, EvidenceError, UsageError
 from doctor.readers import registry
 from doctor.readers.protocol import Progress, no_progress
 
@@ -78,6 +78,8 @@ def load_evidence(
 ) -> duckdb.DuckDBPyConnection:
     """Read discovered evidence into a case; a file to save appears only once all of it was read.
 
+    What cannot be read is named in the table `unread_file`, as long as something else can.
+
     A saved case is opened as it is: read-only where it was derived by these views with this choice of `window`,
     otherwise as a working copy.
 
@@ -87,7 +89,7 @@ def load_evidence(
     entries = tuple(evidence)
     if any(is_case_file(entry.path) for entry in entries):
         return _open_saved(entries, save, window)
-    size = sum(_bytes_of(entry.path) for entry in entries)
+    size = sum(_bytes_of(entry.path) for entry in entries if entry.fault is None)
     if save is None:
         return _fill(create_working_case(size), entries, reader, progress)
     if save.exists():
@@ -132,9 +134,20 @@ def _fill(
 ) -> duckdb.DuckDBPyConnection:
     try:
         loader = CaseLoader(case)
-        for entry in evidence:
-            loader.load(entry.shown, registry.read(entry.path, reader, progress(entry.shown)))
+        refuse_where_all_failed([_load(loader, entry, reader, progress(entry.shown)) for entry in evidence])
     except BaseException:
         case.close()
         raise
     return case
+
+
+def _load(loader: CaseLoader, entry: EvidencePath, reader: str, progress: Progress) -> EvidenceError | None:
+    """Read one file into the case, or say in it why not and give the reason."""
+    try:
+        if entry.fault is not None:
+            raise entry.fault
+        loader.load(entry.shown, registry.read(entry.path, reader, progress))
+    except EvidenceError as error:
+        loader.leave_out(entry.shown, registry.kind_of(entry.path), error.about(entry.path))
+        return error
+    return None

@@ -5,15 +5,22 @@ from __future__ import annotations
 import glob
 import os
 import shutil
+import stat
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from doctor.case.store import is_case_file
-from doctor.errors import EvidenceError, EvidenceTooLargeError, UnknownEvidenceError, UsageError
+from doctor.errors import (
+    EvidenceError,
+    EvidenceTooLargeError,
+    NoEvidenceLeftError,
+    UnknownEvidenceError,
+    UsageError,
+)
 from doctor.readers import registry
 from doctor.units import format_bytes
 
@@ -21,19 +28,23 @@ STANDARD_INPUT = "-"
 _MOST_FILES_IN_A_FOLDER = 10_000
 _MOST_BYTES_OF_STANDARD_INPUT = 64 * 2**30
 _PIECE_BYTES = 4 * 2**20
+_RECORDING_NAMES = (".nsys-rep", ".qdrep", ".pt.trace.json", ".pt.trace.json.gz")
+_NEVER_EMPTY_NAMES = (*_RECORDING_NAMES, ".json", ".jsonl", ".gz", ".zst", ".sqlite", ".parquet", ".pickle", ".pkl")
 
 
 @dataclass(frozen=True)
 class EvidencePath:
-    """One file or folder that a reader knows.
+    """One file or folder that is to be read.
 
     Attributes:
         path: where it lies.
         shown: as the user named it.
+        fault: why it cannot be; None where a reader knows it.
     """
 
     path: Path
     shown: str
+    fault: EvidenceError | None = None
 
 
 @dataclass(frozen=True)
@@ -41,7 +52,8 @@ class Discovered:
     """Everything that was named.
 
     Attributes:
-        evidence: to be read, without repetition, in the order named; inside a folder by name.
+        evidence: to be read, without repetition, in the order named, inside a folder by name; at least one of them
+            without a fault.
         skipped: files inside named folders that no reader knows.
     """
 
@@ -55,12 +67,14 @@ def discovered(names: Iterable[str]) -> Iterator[Discovered]:
 
     A folder gives every file in it, at any depth, that a reader knows, unless the folder itself is evidence (an export
     of one file per table). A file named by itself must be evidence. A name that does not exist is tried as a pattern,
-    which gives what it matches as a folder gives what it holds.
+    which gives what it matches as a folder gives what it holds. What cannot be used is given with its fault, as long as
+    something else can.
 
     Raises:
         UsageError: a name matches nothing, or standard input is a terminal or empty.
-        UnknownEvidenceError: a named file is not evidence, or a named folder holds none.
+        UnknownEvidenceError: the only file named is not evidence, or the folder holds none.
         EvidenceTooLargeError: a folder holds too many files to look at, or standard input is over the bound.
+        NoEvidenceLeftError: several were named, and each has its fault.
     """
     named = tuple(dict.fromkeys(names))
     if STANDARD_INPUT not in named:
@@ -72,32 +86,58 @@ def discovered(names: Iterable[str]) -> Iterator[Discovered]:
         try:
             yield _discover(named, spooled)
         except EvidenceError as error:  # the user knows no temporary file
-            raise type(error)(error.message.replace(str(spooled), "standard input")) from error
+            raise error.with_name(spooled, "standard input") from error
 
 
 def _discover(names: Iterable[str], spooled: Path | None) -> Discovered:
-    found: dict[Path, EvidencePath] = {}
+    found: dict[str, EvidencePath] = {}
     skipped: list[str] = []
     for name in names:
-        if name == STANDARD_INPUT and spooled is not None:
-            entries = [EvidencePath(_known(spooled), name)]
-        else:
-            entries, unknown = _named(name)
-            skipped.extend(unknown)
+        try:
+            entries, unknown = _named(name, spooled)
+        except EvidenceError as error:
+            entries, unknown = [EvidencePath(_place(name, spooled), name, error)], []
+        skipped.extend(unknown)
         for entry in entries:
-            found.setdefault(entry.path.resolve(), entry)
-    return Discovered(tuple(found.values()), tuple(skipped))
+            found.setdefault(os.path.realpath(entry.path), entry)
+    evidence = tuple(found.values())
+    refuse_where_all_failed([entry.fault for entry in evidence])
+    return Discovered(evidence, tuple(skipped))
 
 
-def _named(name: str) -> tuple[list[EvidencePath], list[str]]:
-    path = Path(name)
+def refuse_where_all_failed(faults: Sequence[EvidenceError | None]) -> None:
+    """Refuse evidence of which every piece has a fault.
+
+    Raises:
+        EvidenceError: the one fault.
+        NoEvidenceLeftError: all of several.
+    """
+    known = [fault for fault in faults if fault is not None]
+    if len(known) < len(faults) or not known:
+        return
+    if len(known) == 1:
+        raise known[0]
+    raise NoEvidenceLeftError(fault.message for fault in known)
+
+
+def _place(name: str, spooled: Path | None) -> Path:
+    return spooled if name == STANDARD_INPUT and spooled is not None else Path(name)
+
+
+def _named(name: str, spooled: Path | None) -> tuple[list[EvidencePath], list[str]]:
+    """What one name stands for, and what of it no reader knows.
+
+    Raises:
+        EvidenceError: the file cannot be used, or nothing in the folder or behind the pattern is evidence.
+    """
+    path = _place(name, spooled)
+    if path == spooled:
+        return [EvidencePath(_known(path), name)], []
     if not path.exists():
-        known, unknown = _matching(name)
-    elif path.is_dir() and not registry.knows(path):
-        known, unknown = _inside(path)
-    else:
-        known, unknown = [_known(path)], []
-    return [EvidencePath(path, str(path)) for path in known], [str(path) for path in unknown]
+        return _matching(name)
+    if path.is_dir() and not registry.knows(path):
+        return _inside(path)
+    return [EvidencePath(_known(path), str(path))], []
 
 
 def _known(path: Path) -> Path:
@@ -106,46 +146,73 @@ def _known(path: Path) -> Path:
     return path
 
 
-def _matching(pattern: str) -> tuple[list[Path], list[Path]]:
+def _matching(pattern: str) -> tuple[list[EvidencePath], list[str]]:
     if not glob.has_magic(pattern):
         raise UsageError(f"there is no file or folder {pattern}")
     matches = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - Path.glob refuses absolute patterns
     if not matches:
         raise UsageError(f"nothing matches {pattern}")
-    known, unknown = _sorted_out(entry for match in matches for entry in _files(Path(match)))
-    if not known:
+    found, unknown = _sorted_out(entry for match in matches for entry in _files(Path(match)))
+    if not found:
         raise UnknownEvidenceError(f"nothing that matches {pattern} is evidence that doctor reads")
-    return known, unknown
+    return found, unknown
 
 
-def _files(path: Path) -> Iterator[Path]:
+def _files(path: Path) -> Iterator[EvidencePath]:
     if path.is_dir() and not registry.knows(path):
         yield from _walk(path)
     else:
-        yield path
+        yield EvidencePath(path, str(path))
 
 
-def _inside(folder: Path) -> tuple[list[Path], list[Path]]:
-    known, unknown = _sorted_out(_walk(folder))
-    if not known:
+def _inside(folder: Path) -> tuple[list[EvidencePath], list[str]]:
+    found, unknown = _sorted_out(_walk(folder))
+    if not found:
         looked_at = f"{len(unknown)} files looked at" if unknown else "it is empty"
         raise UnknownEvidenceError(f"{folder} holds no evidence that doctor reads ({looked_at})")
-    return known, unknown
+    return found, unknown
 
 
-def _sorted_out(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
-    """The paths that a reader knows, and the others."""
-    known: list[Path] = []
-    unknown: list[Path] = []
-    for path in paths:
-        (known if registry.knows(path) else unknown).append(path)
-    return known, unknown
+def _sorted_out(entries: Iterable[EvidencePath]) -> tuple[list[EvidencePath], list[str]]:
+    """What a reader knows or should have known, and the others."""
+    found: list[EvidencePath] = []
+    unknown: list[str] = []
+    for entry in entries:
+        try:
+            if entry.fault is None:
+                registry.reader_for(entry.path)
+        except EvidenceError as error:
+            if not _is_lost(entry.path, error):
+                unknown.append(entry.shown)
+                continue
+            found.append(replace(entry, fault=error))
+        else:
+            found.append(entry)
+    return found, unknown
 
 
-def _walk(folder: Path) -> Iterator[Path]:
+def _is_lost(path: Path, error: EvidenceError) -> bool:
+    """Tell evidence that cannot be read from what merely lies beside it.
+
+    Nothing in an unknown or empty file tells: an empty log says that nothing was logged, an empty recording that one
+    was lost, and only the name knows which it is.
+    """
+    if isinstance(error, UnknownEvidenceError):
+        return path.name.endswith(_RECORDING_NAMES)
+    try:
+        status = path.stat()
+    except OSError:
+        return True
+    if not stat.S_ISREG(status.st_mode):
+        return False
+    return status.st_size > 0 or path.name.endswith(_NEVER_EMPTY_NAMES)
+
+
+def _walk(folder: Path) -> Iterator[EvidencePath]:
     """Files below the folder, by name; folders that are evidence themselves come whole; hidden ones are passed by."""
     count = 0
-    for place, folders, files in os.walk(folder):
+    closed: list[EvidencePath] = []
+    for place, folders, files in os.walk(folder, onerror=lambda error: closed.append(_closed(error))):
         here = Path(place)
         whole = [name for name in folders if registry.knows(here / name)]
         folders[:] = sorted(name for name in folders if name not in whole and not name.startswith("."))
@@ -156,7 +223,13 @@ def _walk(folder: Path) -> Iterator[Path]:
                     raise EvidenceTooLargeError(
                         f"{folder} holds over {_MOST_FILES_IN_A_FOLDER} files: name the evidence itself"
                     )
-                yield here / name
+                yield EvidencePath(here / name, str(here / name))
+    yield from closed
+
+
+def _closed(error: OSError) -> EvidencePath:
+    path = Path(os.fsdecode(error.filename))
+    return EvidencePath(path, str(path), EvidenceError(f"{path} cannot be looked into: {error.strerror or error}"))
 
 
 def _spool(target: Path) -> None:

@@ -5,7 +5,8 @@ DoctorError                  shown to the user as one line; `exit_code` is the p
 ├── EvidenceError            a file cannot be used as evidence
 │   ├── UnknownEvidenceError   nothing here reads it; the message says what it is and what to do
 │   ├── DamagedEvidenceError   a known format, broken before anything could be read
-│   └── EvidenceTooLargeError  over the bound that protects the machine
+│   ├── EvidenceTooLargeError  over the bound that protects the machine
+│   └── NoEvidenceLeftError    several files, and none of them can be used
 ├── CaseError                a case file cannot be opened, is of another version, or refuses a query
 ├── CatalogueError           a rule file is wrong, or the package `rules` is somebody else's
 ├── HistoryError             a history cannot be opened, is of another layout, or refuses
@@ -14,6 +15,9 @@ DoctorError                  shown to the user as one line; `exit_code` is the p
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Self
 
 
 class DoctorError(Exception):
@@ -25,6 +29,11 @@ class DoctorError(Exception):
         self.message = " ".join(message.splitlines())  # it may quote a file, and a file may hold anything
         super().__init__(self.message)
 
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What to show: the message, or one line for each of several faults."""
+        return (self.message,)
+
 
 class UsageError(DoctorError):
     """The arguments are unusable."""
@@ -32,6 +41,14 @@ class UsageError(DoctorError):
 
 class EvidenceError(DoctorError):
     """A file cannot be used as evidence."""
+
+    def with_name(self, path: object, shown: object) -> Self:
+        """The same error with the name that the user knows in place of that of a temporary file."""
+        return type(self)(self.message.replace(str(path), str(shown)))
+
+    def about(self, path: object) -> str:
+        """The message without the file's name at its beginning, for a place that names the file already."""
+        return self.message.removeprefix(str(path)).removeprefix(":").strip()
 
 
 class UnknownEvidenceError(EvidenceError):
@@ -44,6 +61,23 @@ class DamagedEvidenceError(EvidenceError):
 
 class EvidenceTooLargeError(EvidenceError):
     """The file is over the bound that protects the machine it is read on."""
+
+
+class NoEvidenceLeftError(EvidenceError):
+    """Several files were to be read and none can be used; `reasons` holds one line for each."""
+
+    def __init__(self, reasons: Iterable[str]) -> None:
+        self.reasons = tuple(reasons)
+        super().__init__("; ".join(self.reasons))
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """A line for each file."""
+        return self.reasons
+
+    def with_name(self, path: object, shown: object) -> Self:
+        """The same error with another name for the file in each reason."""
+        return type(self)(reason.replace(str(path), str(shown)) for reason in self.reasons)
 
 
 class CaseError(DoctorError):

@@ -18,7 +18,7 @@ def with_fingerprints(diagnosis: Diagnosis, evidence: Iterable[EvidencePath]) ->
     Raises:
         EvidenceError: a file can no longer be read.
     """
-    digests = {entry.shown: sha256_of(entry.path) for entry in evidence}
+    digests = {entry.shown: sha256_of(entry.path) for entry in evidence if entry.fault is None}
     files = tuple(replace(file, sha256=digests.get(file.path)) for file in diagnosis.evidence)
     return replace(diagnosis, evidence=files)
 

@@ -32,6 +32,15 @@ class SourceRow:
 
 
 @dataclass(frozen=True)
+class UnreadFile:
+    """Evidence of which nothing could be read; `kind` is None where not even that could be told."""
+
+    path: str
+    kind: str | None
+    reason: str
+
+
+@dataclass(frozen=True)
 class WindowRow:
     """The steady window; `chosen_by` says how it and its steps were told."""
 
@@ -90,6 +99,11 @@ def sources(connection: duckdb.DuckDBPyConnection) -> tuple[SourceRow, ...]:
     )
 
 
+def unread_files(connection: duckdb.DuckDBPyConnection) -> tuple[UnreadFile, ...]:
+    """Every evidence file that could not be read, in order of trying."""
+    return tuple(UnreadFile(*row) for row in connection.execute(_UNREAD_FILES).fetchall())
+
+
 def window(connection: duckdb.DuckDBPyConnection) -> WindowRow | None:
     """The steady window, None where the case holds no device work."""
     rows = connection.execute(_WINDOW).fetchall()
@@ -143,6 +157,8 @@ SELECT path, kind, tool, is_complete, notes,
 FROM source LEFT JOIN clock_offset USING (source_id)
 ORDER BY source_id
 """
+
+_UNREAD_FILES = "SELECT path, kind, reason FROM unread_file ORDER BY source_id"
 
 _WINDOW = """
 SELECT from_ns, until_ns,

@@ -9,12 +9,17 @@ a second, against ten thousand for `executemany`.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
+from duckdb_engine import Dialect
+from sqlalchemy import Table
 
 from doctor.case import schema
 from doctor.case.batch import SourceFacts, TableBatch
@@ -31,14 +36,42 @@ class CaseLoader:
         self._text_ids: dict[str, int] = dict(connection.execute("SELECT text, text_id FROM text").fetchall())
         # fetchall, not fetchone: a half-fetched result blocks the connection
         [(last,)] = connection.execute("SELECT coalesce(max(source_id), -1) FROM source").fetchall()
-        self._next_source_id: int = last + 1
+        [(last_unread,)] = connection.execute("SELECT coalesce(max(source_id), -1) FROM unread_file").fetchall()
+        self._next_source_id: int = max(last, last_unread) + 1
+        self._filled: set[str] = set()
+        self._misfits: Counter[tuple[int, str]] = Counter()
 
     def load(self, path: str, batches: Iterable[TableBatch | SourceFacts]) -> tuple[int, ...]:
         """Load one evidence file and return its source ids: one, or one for each kind of evidence in a text.
 
+        A file that fails in the middle leaves no row behind.
+
         Raises:
             ValueError: a batch names a table or column that the schema lacks, or the reader gave no `SourceFacts`.
         """
+        first = self._next_source_id
+        self._filled.clear()
+        self._misfits.clear()
+        try:
+            return self._load(path, batches)
+        except BaseException:
+            self._remove_from(first)
+            raise
+
+    def leave_out(self, path: str, kind: str | None, reason: str) -> None:
+        """Keep in the case that a file was to be read and why it was not."""
+        self._connection.execute(
+            "INSERT INTO unread_file (source_id, path, kind, reason) VALUES (?, ?, ?, ?)",
+            [self._next_source_id, path, kind, reason],
+        )
+        self._next_source_id += 1
+
+    def _remove_from(self, first_source_id: int) -> None:
+        with contextlib.suppress(duckdb.Error):  # whatever made the load fail is the error to show
+            for table in (*self._filled, "source"):
+                self._connection.execute(f'DELETE FROM "{table}" WHERE source_id >= ?', [first_source_id])
+
+    def _load(self, path: str, batches: Iterable[TableBatch | SourceFacts]) -> tuple[int, ...]:
         ids: dict[str | None, int] = {}
         described: dict[int, SourceFacts] = {}
         waiting: dict[tuple[int, str], list[TableBatch]] = {}
@@ -53,7 +86,7 @@ class CaseLoader:
         if not described or set(ids.values()) != set(described):
             raise ValueError(f"the reader of {path} gave no SourceFacts")
         for source_id, facts in described.items():
-            self._insert_source(source_id, path, facts)
+            self._insert_source(source_id, path, self._with_misfits(source_id, facts))
         return tuple(described)
 
     def _source_id(self, ids: dict[str | None, int], kind: str | None) -> int:
@@ -88,12 +121,40 @@ class CaseLoader:
             else:
                 raise ValueError(f"no column {name} in table {batch.table}")
         rows = pa.table(columns)
-        chosen = ", ".join(f'"{name}"' for name in columns)
+        self._filled.add(batch.table)
         self._connection.register("_batch", rows)
+        try:
+            self._insert_batch(source_id, table, {name: f'"{name}"' for name in columns})
+        except duckdb.ConversionException:  # looked for only now: a check of every value would cost every good file
+            self._insert_what_fits(source_id, table, rows)
+        finally:
+            self._connection.unregister("_batch")
+
+    def _insert_batch(self, source_id: int, table: Table, values: Mapping[str, str]) -> None:
+        names = ", ".join(f'"{name}"' for name in values)
+        chosen = ", ".join(values.values())
         self._connection.execute(
-            f'INSERT INTO "{batch.table}" (source_id, {chosen}) SELECT {source_id:d}, {chosen} FROM _batch'
+            f'INSERT INTO "{table.name}" (source_id, {names}) SELECT {source_id:d}, {chosen} FROM _batch'
         )
-        self._connection.unregister("_batch")
+
+    def _insert_what_fits(self, source_id: int, table: Table, rows: pa.Table) -> None:
+        """Insert with NULL for each number that its column has no room for, and count them."""
+        types = {name: str(table.columns[name].type.compile(Dialect())) for name in rows.schema.names}
+        values = {name: f'TRY_CAST("{name}" AS {kind})' for name, kind in types.items()}
+        lost = ", ".join(f'count("{name}") - count({value})' for name, value in values.items())
+        [counts] = self._connection.execute(f"SELECT {lost} FROM _batch").fetchall()
+        for name, count in zip(values, counts, strict=True):
+            self._misfits[source_id, f"{table.name}.{name}"] += count
+        self._insert_batch(source_id, table, values)
+
+    def _with_misfits(self, source_id: int, facts: SourceFacts) -> SourceFacts:
+        """The facts, and what of the rows did not fit."""
+        lines = tuple(
+            f"{column}: {count:,} values are beyond what can be and are left out"
+            for (misfit_id, column), count in self._misfits.items()
+            if misfit_id == source_id and count
+        )
+        return replace(facts, is_complete=False, notes=(*facts.notes, *lines)) if lines else facts
 
     def _intern(self, values: pa.Array) -> pa.Array:
         encoded = values if pa.types.is_dictionary(values.type) else pc.dictionary_encode(values)

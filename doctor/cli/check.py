@@ -57,6 +57,7 @@ def command(paths: tuple[str, ...], **options: Any) -> int:
         check_writable(request.output)
     checks = _chosen(_checks(paths, request), request.only)
     results = tuple(run_check(_for_framework(check, request.framework)) for check in checks)
+    _say_what_was_left_out(results)
     write(render_checks(results, request.output_format), request.output)
     return _exit_code(results, is_strict=request.is_strict)
 
@@ -82,6 +83,15 @@ def _chosen(checks: tuple[Check, ...], only: tuple[str, ...]) -> tuple[Check, ..
 
 def _for_framework(check: Check, framework: str | None) -> Check:
     return check if framework is None else replace(check, options=replace(check.options, framework=framework))
+
+
+def _say_what_was_left_out(results: tuple[CheckResult, ...]) -> None:
+    from doctor.reports.wording import incomplete_lines
+
+    for result in results:
+        if result.diagnosis is not None:
+            for line in incomplete_lines(result.diagnosis):
+                say(f"the evidence of the check {result.check.name} is incomplete: {line}")
 
 
 def _exit_code(results: tuple[CheckResult, ...], *, is_strict: bool) -> ExitCode:

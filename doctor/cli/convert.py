@@ -56,7 +56,7 @@ def _to_nvidias_layout(report: Path, output: Path, *, has_progress: bool) -> boo
         try:
             done = convert_report(plain, output, bars.file(report.name))
         except EvidenceError as error:  # the user never saw the name of the unpacked copy
-            raise type(error)(error.message.replace(str(plain), str(report))) from error
+            raise error.with_name(plain, report) from error
     for note in done.notes:
         say(f"{report}: {note}")
     incomplete = "" if done.is_complete else "; the report is incomplete"

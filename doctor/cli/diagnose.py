@@ -13,7 +13,7 @@ import click
 
 from doctor.cli.exit_codes import ExitCode
 from doctor.cli.options import FrameworkName, Seconds, SeverityName, TimeWindow
-from doctor.cli.output import check_writable, say, write
+from doctor.cli.output import check_writable, say, say_what_was_left_out, write
 from doctor.cli.progress import ProgressBars
 from doctor.cli.tui import run_application
 from doctor.errors import UsageError
@@ -89,6 +89,7 @@ def command(**options: Any) -> int:
 def _run(request: _Request) -> int:
     from doctor.api import load_evidence
     from doctor.case.derive import WindowChoice
+    from doctor.case.diagnosis_queries import unread_files
     from doctor.cli.screen import presentation_for
     from doctor.diagnosis.catalogue import load_catalogue
     from doctor.diagnosis.runner import diagnose_case
@@ -109,6 +110,7 @@ def _run(request: _Request) -> int:
             closing(load_evidence(found.evidence, request.save, request.reader, bars.file, window)) as case,
             bars.stage("diagnosing"),
         ):
+            say_what_was_left_out(unread_files(case))
             diagnosis = diagnose_case(case, rules, _options(request))
         if request.output_format == "html" or request.history is not None:
             diagnosis = with_fingerprints(diagnosis, found.evidence)

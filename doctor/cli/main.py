@@ -76,7 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(_usage_line(error))
         return ExitCode.UNUSABLE
     except DoctorError as error:
-        say(error.message)
+        for line in error.lines:
+            say(line)
         _trace_when_debugging()
         return error.exit_code
     except Exception as error:  # noqa: BLE001 - the last resort: a traceback on a user's screen is always a bug

@@ -6,9 +6,14 @@ import contextlib
 import os
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from doctor.errors import UsageError
+
+if TYPE_CHECKING:
+    from doctor.case.diagnosis_queries import UnreadFile
 
 
 def say(text: str) -> None:
@@ -17,6 +22,12 @@ def say(text: str) -> None:
     with contextlib.suppress(OSError):
         sys.stderr.write(f"doctor: {line}\n")
         sys.stderr.flush()
+
+
+def say_what_was_left_out(files: Iterable[UnreadFile]) -> None:
+    """One line for each file of which nothing could be read."""
+    for file in files:
+        say(f"left out {file.path}: {file.reason}")
 
 
 def check_writable(path: Path) -> None:

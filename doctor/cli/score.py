@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from doctor.cli.exit_codes import ExitCode
-from doctor.cli.output import check_writable, write
+from doctor.cli.output import check_writable, say, write
 from doctor.cli.progress import ProgressBars
 
 _FORMATS = ("terminal", "json", "markdown")
@@ -33,5 +33,8 @@ def command(folder: Path, output_format: str, output: Path | None, has_progress:
         check_writable(output)
     with ProgressBars(is_wanted=has_progress) as bars, bars.stage("diagnosing"):
         result = score(folder)
+    for judged in result.results:
+        for line in judged.unread:
+            say(f"{judged.sample}: left out {line}")
     write(render_score(result, output_format, presentation_for(output, None)), output)
     return ExitCode.DONE if result.is_right else ExitCode.BAR_REACHED

@@ -13,15 +13,16 @@ MEASURABLE_SPEEDUP = 1.05
 
 @dataclass(frozen=True)
 class EvidenceFile:
-    """One file that was read.
+    """One file that was read, or should have been.
 
     Attributes:
         path: as the user named it.
-        kind: evidence kind of the contract.
+        kind: evidence kind of the contract; `unknown` where nothing was read and it could not be told.
         tool: recorder and its version.
         is_complete: False where part of it could not be read.
         notes: one line each on what was not read or looks wrong.
         sha256: hexadecimal digest of the file as it lies on disk; None where nobody asked for it.
+        is_read: False where nothing of it could be read: the diagnosis is that of the others.
     """
 
     path: str
@@ -30,6 +31,7 @@ class EvidenceFile:
     is_complete: bool
     notes: tuple[str, ...]
     sha256: str | None = None
+    is_read: bool = True
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,7 @@ class Diagnosis:
     """Everything one run of the catalogue found.
 
     Attributes:
-        evidence: files read.
+        evidence: files read, then those that could not be.
         window: steady window; None where the evidence holds no time-line.
         vitals: named figures of the contract (`gpu_busy`, `launches_per_step`, ...), None where unknown.
         findings: ordered, first is principal.

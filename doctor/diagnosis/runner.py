@@ -192,9 +192,13 @@ def _verdicts(connection: duckdb.DuckDBPyConnection, rule: Rule, sign: Sign) -> 
 
 
 def _evidence(connection: duckdb.DuckDBPyConnection) -> tuple[EvidenceFile, ...]:
-    return tuple(
+    read = tuple(
         EvidenceFile(source.path, source.kind, source.tool, source.is_complete, source.notes + _remarks(source))
         for source in queries.sources(connection)
+    )
+    return read + tuple(
+        EvidenceFile(file.path, file.kind or "unknown", None, False, (f"not read: {file.reason}",), is_read=False)
+        for file in queries.unread_files(connection)
     )
 
 

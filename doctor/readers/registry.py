@@ -69,6 +69,14 @@ def knows(path: Path) -> bool:
     return True
 
 
+def kind_of(path: Path) -> str | None:
+    """The kind of evidence that a file or folder holds; None where no reader knows it."""
+    try:
+        return reader_for(path).kind
+    except EvidenceError:
+        return None
+
+
 def reader_for(path: Path) -> Reader:
     """The reader of a file or folder, told by content.
 
@@ -103,7 +111,7 @@ def read(path: Path, reader: str = NATIVE, progress: Progress = no_progress) -> 
             for part in _through_nsys(plain, reading) if through_nsys else found.read(plain, reading):
                 yield _with_fault(part, file.cut_short) if isinstance(part, SourceFacts) else part
         except EvidenceError as error:  # the user never saw the copy's name
-            raise type(error)(error.message.replace(str(plain), str(path))) from error
+            raise error.with_name(plain, path) from error
 
 
 def _half(progress: Progress, size_bytes: int, half: int) -> Progress:

@@ -49,8 +49,10 @@ def breach_lines(breach: Breach, diagnosis: Diagnosis | None) -> Iterator[str]:
 
 
 def result_lines(result: CheckResult) -> Iterator[str]:
-    """One result: its verdict, then each breach."""
+    """One result: its verdict, what of its evidence was not read, then each breach."""
     yield f"{_word(result):<7} {wording.clean(result.check.name)}{_summary(result)}"
+    if result.diagnosis is not None:
+        yield from (f"        incomplete: {line}" for line in wording.incomplete_lines(result.diagnosis))
     for breach in result.breaches:
         yield from (f"        {line}" for line in breach_lines(breach, result.diagnosis))
 

@@ -10,10 +10,14 @@ _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 
 
 def render(diagnosis: Diagnosis, presentation: Presentation) -> str:
-    """One line a cause, or one that says that nothing was found; findings of one cause are named in one line."""
+    """One line a cause, or one that says that nothing was found; findings of one cause are named in one line.
+
+    A warning for each file that was not read whole comes first.
+    """
+    lost = "".join(annotation("warning", "incomplete evidence", line) for line in wording.incomplete_lines(diagnosis))
     if not diagnosis.findings:
-        return annotation("note", "doctor", wording.verdict(diagnosis))
-    return "".join(_line(diagnosis, finding) for finding in wording.own_findings(diagnosis))
+        return lost + annotation("note", "doctor", wording.verdict(diagnosis))
+    return lost + "".join(_line(diagnosis, finding) for finding in wording.own_findings(diagnosis))
 
 
 def annotation(level: str, title: str, text: str) -> str:

@@ -57,6 +57,7 @@ def _file(file: EvidenceFile) -> dict[str, Any]:
         "kind": file.kind,
         "tool": file.tool,
         "complete": file.is_complete,
+        "read": file.is_read,
         "notes": list(file.notes),
     }
 

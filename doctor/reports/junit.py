@@ -12,9 +12,12 @@ from doctor.reports.presentation import Presentation
 def render(diagnosis: Diagnosis, presentation: Presentation) -> str:
     """One suite; findings at or above the presentation's bar are failures.
 
-    Findings of one cause are one failure: those that follow are skipped, and say whom they follow.
+    Findings of one cause are one failure: those that follow are skipped, and say whom they follow. Files that were not
+    read whole are skipped ones of a test case `evidence`.
     """
     suite = ET.Element("testsuite", name="doctor")
+    if lost := wording.incomplete_lines(diagnosis):
+        ET.SubElement(case_in(suite, "evidence"), "skipped", message="; ".join(lost))
     for finding in diagnosis.findings:
         if finding.same_cause_as is not None:
             reason = f"same cause as {wording.clean(finding.same_cause_as)}"

@@ -18,6 +18,7 @@ def render(diagnosis: Diagnosis, presentation: Presentation) -> str:
     lines = [
         f"## {escaped(wording.verdict(diagnosis))}",
         "",
+        *(f"**Incomplete:** {escaped(line)}\n" for line in wording.incomplete_lines(diagnosis)),
         *_paragraph(" · ".join(map(escaped, wording.vitals_parts(diagnosis)))),
     ]
     for place, finding in enumerate(wording.own_findings(diagnosis), start=1):

@@ -184,9 +184,16 @@ def window_sentence(window: Window | None) -> str:
     return f"window of {format_ns(window.end_ns - window.start_ns)}{steps}, chosen by {clean(window.chosen_by)}"
 
 
+def kinds_read(diagnosis: Diagnosis) -> set[str]:
+    """The kinds of evidence that something could be read of."""
+    return {file.kind for file in diagnosis.evidence if file.is_read}
+
+
 def evidence_sentence(file: EvidenceFile) -> str:
     """One file: base name, recorder, completeness."""
     name = clean(PurePath(file.path).name or file.path)
+    if not file.is_read:
+        return f"{name} (not read)"
     tool = clean(file.tool) if file.tool else clean(file.kind)
     return f"{name} ({tool})" if file.is_complete else f"{name} ({tool}, incomplete)"
 
@@ -209,7 +216,7 @@ def vitals_parts(diagnosis: Diagnosis) -> tuple[str, ...]:
 
 def not_run_groups(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
     """Rules that were not run, gathered by what would let them: `(what is missing, rules)`."""
-    kinds = {file.kind for file in diagnosis.evidence}
+    kinds = kinds_read(diagnosis)
     groups: dict[str, list[str]] = {}
     for entry in diagnosis.not_run:
         groups.setdefault(_missing(entry, kinds), []).append(clean(entry.rule))
@@ -224,7 +231,7 @@ def shown_fixes(finding: RankedFinding) -> tuple[Fix, ...]:
 
 def not_run_summary(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
     """`not_run_groups` for a screen: rules that want another kind of evidence are counted where they are many."""
-    kinds = {file.kind for file in diagnosis.evidence}
+    kinds = kinds_read(diagnosis)
     strangers = [entry for entry in diagnosis.not_run if not kinds & set(entry.needs)]
     if len(strangers) <= _MOST_NAMED:
         return not_run_groups(diagnosis)
@@ -237,7 +244,7 @@ def not_run_summary(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
 
 def collect_rows(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
     """How to collect what rules lacked, what lets most of them run first: `(evidence, command and number of rules)`."""
-    kinds = {file.kind for file in diagnosis.evidence}
+    kinds = kinds_read(diagnosis)
     rules: dict[Recipe, set[str]] = {}
     for entry in diagnosis.not_run:
         if not kinds & set(entry.needs):

@@ -26,11 +26,12 @@ def judge(sample: Sample, files: tuple[str, ...], diagnosis: Diagnosis) -> Judge
             for rule, measured in expected.measured_speedup.items()
             if rule not in expected.ruled_out
         ),
+        unread=tuple(f"{file.path}: {'; '.join(file.notes)}" for file in diagnosis.evidence if not file.is_read),
     )
 
 
 def _recorder(diagnosis: Diagnosis) -> str:
-    kinds = {file.kind for file in diagnosis.evidence}
+    kinds = {file.kind for file in diagnosis.evidence if file.is_read}
     return "nsys" if any(kind.startswith("nsys") for kind in kinds) else "kineto" if "kineto" in kinds else "other"
 
 

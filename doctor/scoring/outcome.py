@@ -68,6 +68,7 @@ class Judged:
         alarms: findings above info that are neither expected nor allowed.
         promises: measured wins and their promises.
         error: why the evidence could not be diagnosed; empty where it was.
+        unread: a line for each file of which nothing could be read, where others could.
     """
 
     sample: str
@@ -80,6 +81,7 @@ class Judged:
     alarms: tuple[Alarm, ...] = ()
     promises: tuple[Promise, ...] = ()
     error: str = ""
+    unread: tuple[str, ...] = ()
 
     @property
     def is_first_right(self) -> bool:

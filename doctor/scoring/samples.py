@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from doctor.errors import EvidenceError, UsageError
+from doctor.errors import EvidenceError, UnknownEvidenceError, UsageError
 from doctor.readers import registry
 from doctor.scoring.expected import FILE_NAME, Expected, read_expected
 
@@ -80,14 +80,16 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _groups_by_kind(paths: Iterable[Path]) -> Iterator[tuple[Path, ...]]:
-    """Each recording alone, everything else together; what no reader knows is no evidence."""
+    """Each recording alone, everything else together; what no reader knows is no evidence, what is broken is."""
     together: list[Path] = []
     for path in paths:
         try:
             kind = registry.reader_for(path).kind
-        except EvidenceError:
+        except UnknownEvidenceError:
             continue
-        if kind in RECORDING_KINDS:
+        except EvidenceError:
+            kind = None
+        if kind is None or kind in RECORDING_KINDS:
             yield (path,)
         else:
             together.append(path)

@@ -30,4 +30,6 @@ __all__ = [
     "timeline",
 ]
 
-BULK_TABLES = tuple(table for table in metadata.sorted_tables if table.name not in {"schema_version", "text", "source"})
+_ORIGIN = {"schema_version", "text", "source", "unread_file"}
+
+BULK_TABLES = tuple(table for table in metadata.sorted_tables if table.name not in _ORIGIN)

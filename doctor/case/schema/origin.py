@@ -6,7 +6,7 @@ from sqlalchemy import Boolean, Column, Integer, Table, Text
 
 from doctor.case.schema.columns import metadata, of_source, small, text_column, whole
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 schema_version = Table(
     "schema_version",
@@ -43,4 +43,14 @@ source = Table(
         "graph: one row hides a whole CUDA graph launch; node: every kernel is recorded; NULL unknown",
     ),
     comment="Evidence files of this case",
+)
+
+unread_file = Table(
+    "unread_file",
+    metadata,
+    of_source(),
+    text_column("path", "file as the user named it"),
+    text_column("kind", "kind of evidence; NULL where not even that could be told"),
+    text_column("reason", "why nothing of it was read"),
+    comment="Evidence that was named, of which nothing could be read: the case is incomplete without it",
 )

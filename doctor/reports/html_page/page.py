@@ -87,12 +87,12 @@ class MissingView:
 
 @dataclass(frozen=True)
 class FileView:
-    """One file that was read: base name only, never its folder."""
+    """One file: base name only, never its folder; `extent` says how much of it was read."""
 
     name: str
     kind: str
     tool: str
-    is_complete: bool
+    extent: str
     sha256: str
     notes: tuple[str, ...]
 
@@ -257,7 +257,7 @@ def _without_work(diagnosis: Diagnosis) -> tuple[str, ...]:
 
 
 def _is_given(entry: NotRun, diagnosis: Diagnosis) -> bool:
-    return any(file.kind in entry.needs for file in diagnosis.evidence)
+    return bool(wording.kinds_read(diagnosis) & set(entry.needs))
 
 
 def _file(file: EvidenceFile) -> FileView:
@@ -265,7 +265,7 @@ def _file(file: EvidenceFile) -> FileView:
         wording.clean(PurePath(file.path).name or file.path),
         wording.clean(file.kind),
         wording.clean(file.tool) if file.tool else "not said",
-        file.is_complete,
+        ("whole" if file.is_complete else "in part") if file.is_read else "not read",
         file.sha256 or "not computed",
         tuple(wording.sentence(note) for note in file.notes),
     )

@@ -27,6 +27,7 @@ def test_the_document_has_the_fields_of_the_contract() -> None:
             "kind": "nsys-report",
             "tool": "nsys 2025.3.1",
             "complete": True,
+            "read": True,
             "notes": [],
         }
     ]
