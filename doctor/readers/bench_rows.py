@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from doctor.readers.bench_columns import column_of, word_column
+from doctor.readers.bench_labels import fields_of, is_label
 from doctor.readers.text.engine_lines import whole
 
 FIGURES = frozenset(
@@ -18,7 +19,7 @@ FIGURES = frozenset(
 _MOST_WORD = 60
 _NS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9, "sec": 1e9, "seconds": 1e9}
 _AMOUNT = re.compile(
-    r"\s*(-?[\d,]{1,20}(?:\.\d{1,12})?(?:e[+\-]?\d{1,3})?)\s*(%|ns|us|ms|sec|seconds|s|x|tok/s|tokens/s|req/s|reqs/s)?\s*\Z"
+    r"\s*(-?[\d,]{1,20}(?:\.\d{1,12})?(?:e[+\-]?\d{1,3})?)\s*(%|ns|us|ms|sec|seconds|s|x|tok/s|tokens/s|req/s|reqs/s)?\s*(?:\([^()]{0,40}\))?\s*\Z"
 )
 
 
@@ -27,7 +28,7 @@ def row_of(fields: Iterable[tuple[str, Any]], tool: str) -> dict[str, Any] | Non
     row: dict[str, Any] = {}
     words: dict[str, str] = {}
     places: dict[str, int] = {}
-    for name, value in fields:
+    for name, value in _unfolded(fields):
         known, amount = column_of(name), _amount(value)
         if known is not None and amount is not None:
             column, scale, place = known
@@ -39,6 +40,16 @@ def row_of(fields: Iterable[tuple[str, Any]], tool: str) -> dict[str, Any] | Non
         return None
     condition = json.dumps(dict(sorted(words.items()))) if words else None
     return {"tool": tool, "condition": condition, **_completed(row)}
+
+
+def _unfolded(fields: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """The fields, with a label in words in place of what it stands for."""
+    for name, value in fields:
+        told = list(fields_of(value)) if isinstance(value, str) and is_label(name) else []
+        if told:
+            yield from told
+        else:
+            yield name, value
 
 
 def _completed(row: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from doctor.readers.text.scanner import batch_of
 
 _KEY = re.compile(rb"^[ \t]{0,12}(?:- )?[\"']?([A-Za-z_][\w.\-]{1,60})[\"']?[ \t]{0,8}:(?:\s|$)", re.MULTILINE)
 _YAML_LINE = re.compile(
-    rb"\s*(?:#.*|---.*|\.\.\.|- .*|-|[\"']?[A-Za-z_][\w.\-/ ]{0,80}[\"']?\s*:(?:\s.*)?|[\[\]{}|>].*|)\s*\Z"
+    rb"\s*(?:#.*|---.*|\.\.\.|- .*|-|--[a-z].*|[\"']?[A-Za-z_][\w.\-/ ]{0,80}[\"']?\s*:(?:\s.*)?|[\[\]{}|>].*|)\s*\Z"
 )
 _LINES_LOOKED_AT = 60
 _OF_A_MODEL = ("architectures", "model_type", "num_hidden_layers", "n_layer", "hidden_size", "pretrained_config")

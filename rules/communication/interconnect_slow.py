@@ -6,7 +6,8 @@ again. Devices then idle half of the time, each below its power limit.
 
 How it is detected: several devices share a layer (a setting, a communicator, or recorded ranks say so), and they are
 joined by SYS, NODE or PHB in the topology, or by shared memory in the log of the communication library, or peer access
-is refused or switched off, or a measured bus bandwidth is under half of what the link can carry. Where a recording shows
+is refused or switched off, or a measured bus bandwidth is under half of what the link can carry. An engine that leaves its own
+all-reduce kernels off, since its devices have PCIe only or no peer access, says the same with less confidence. Where a recording shows
 communication that is not hidden, that is what a better link can win.
 
 When it is not this: one device, or devices that do not share a layer, need no link. Where a recording shows communication
@@ -68,6 +69,8 @@ class Wires(NamedTuple):
     compute_major: int | None
     nvlink_bytes_per_s: float | None
     pcie_generation: int | None
+    is_pcie_told: bool
+    is_no_peer_told: bool
     width_count: float | None
     rank_count: int | None
     node_count: int | None
@@ -80,16 +83,18 @@ class Wires(NamedTuple):
 
 def judge(row: Wires) -> Verdict:
     """A slow way, and somebody who needs a fast one."""
-    if (row.width_count or 0) < 2 and row.bus_bytes_per_s is None:
+    if (row.width_count or 0) < 2 and row.bus_bytes_per_s is None and not (row.is_pcie_told or row.is_no_peer_told):
         return None
     signs = _signs(row)
+    is_told_only = not signs
+    signs = signs or _told(row)
     if not signs:
         return _well_joined(row)
     if row.collective_count and row.exposed_share is not None and row.exposed_share < THRESHOLDS["min_exposed"].value:
         return Cleared(f"{'; '.join(signs)}, but exposed communication is {row.exposed_share:.1%} of the window")
     exposed = row.exposed_share if row.collective_count else None
     told = f"; {exposed:.0%} of the window is exposed communication" if exposed is not None else ""
-    evidence = [Evidence("devices that share a layer", float(row.width_count or 0), "devices")]
+    evidence = [Evidence("devices that share a layer", float(row.width_count), "devices")] if row.width_count else []
     if row.worst_kind:
         evidence.append(Evidence("worst link", row.worst_kind, "kind"))
     if exposed is not None:
@@ -100,11 +105,22 @@ def judge(row: Wires) -> Verdict:
     return Finding(
         summary="; ".join(signs) + told,
         evidence=tuple(evidence),
-        severity=_severity(exposed),
+        severity=Severity.MEDIUM if is_told_only and exposed is None else _severity(exposed),
         speedup_bound=1 / (1 - (exposed or 0.0)) if exposed and exposed < 0.95 else None,
         speedup_expected=1 / (1 - saved) if saved else None,
-        confidence=0.85 if exposed is not None else 0.7,
+        confidence=0.85 if exposed is not None else 0.55 if is_told_only else 0.7,
     )
+
+
+def _told(row: Wires) -> list[str]:
+    """What an engine says of its devices when it leaves its own all-reduce kernels off; a matrix of NVLink knows better."""
+    if row.nvlink_pair_count and row.nvlink_pair_count == row.pair_count:
+        return []
+    if row.is_no_peer_told:
+        return ["the engine finds no peer access between its devices: what they exchange goes through host memory"]
+    if row.is_pcie_told:
+        return ["the engine finds more than two devices that PCIe alone joins, and leaves its fast all-reduce off"]
+    return []
 
 
 def _severity(exposed: float | None) -> Severity:

@@ -4,8 +4,9 @@ What happens: requests are handed out one by one, or in sorted order, and cost d
 the run ends when it ends. Round robin spreads counts, not work.
 
 How it is detected: over at least five minutes the busiest replica runs at least 1.25 times as many requests as the mean of all; or
-one has a queue while another runs less than half as many, in a tenth of the time; or, with data parallelism set, devices
-that are busy 1.25 times as long as the mean.
+one has a queue while another runs less than half as many, or has none and room in its KV cache, in a tenth of the time; or,
+with data parallelism set, devices that are busy 1.25 times as long as the mean. Of one or two moments the queue must count beside
+the batch, and less confidence is told.
 
 When it is not this: replicas that start one after another are uneven for a while: the first 30 s are left out. Ranks of one replica
 (tensor parallel) are no replicas.
@@ -29,6 +30,11 @@ THRESHOLDS = {
     "min_contrast": Threshold(
         0.1, "of the time", source="rule of thumb: a queue beside an idle replica, again and again"
     ),
+    "min_moments": Threshold(3, "moments", source="fewer are a moment, not a state"),
+    "min_queue": Threshold(
+        0.25, "of the running requests", source="rule of thumb: a shorter queue is taken up in the next steps"
+    ),
+    "room": Threshold(0.9, "of the KV cache in use", source="rule of thumb: below it more requests can be taken up"),
 }
 
 SQL = """
@@ -36,20 +42,28 @@ WITH replica AS (
     SELECT engine, dense_rank() OVER (PARTITION BY engine ORDER BY source_id, replica_id) AS replica, avg(running_count) AS running, avg(kv_usage_share) AS kv,
         avg(waiting_count) AS waiting, max(time_ns) - min(time_ns) AS span_ns, count(*) AS line_count
     FROM engine_load WHERE phase IN ('state', 'decode') AND is_steady AND running_count IS NOT NULL
-    GROUP BY engine, source_id, replica_id HAVING count(*) >= 3
+    GROUP BY engine, source_id, replica_id
 ),
 slice AS (
-    SELECT engine, time_ns // 10000000000 AS slice, source_id, replica_id, avg(running_count) AS running, avg(waiting_count) AS waiting
-    FROM engine_load WHERE phase IN ('state', 'decode') AND is_steady AND time_ns IS NOT NULL GROUP BY ALL
+    SELECT engine, coalesce(time_ns, 0) // 10000000000 AS slice, source_id, replica_id, avg(running_count) AS running, avg(waiting_count) AS waiting,
+        avg(kv_usage_share) AS kv
+    FROM engine_load WHERE phase IN ('state', 'decode') AND is_steady AND running_count IS NOT NULL GROUP BY ALL
+),
+moment AS (
+    SELECT engine, max(waiting) AS most_waiting, min(running) AS least_running, arg_max(running, waiting) AS most_running,
+        bool_or(coalesce(waiting, 0) = 0 AND kv < $room) AS has_room
+    FROM slice GROUP BY engine, slice HAVING count(*) > 1
 ),
 contrast AS (
-    SELECT engine, count(*) FILTER (most_waiting > 0 AND least_running < 0.5 * most_running)::DOUBLE / count(*) AS contrast_share
-    FROM (SELECT engine, slice, max(waiting) AS most_waiting, min(running) AS least_running, arg_max(running, waiting) AS most_running
-        FROM slice GROUP BY engine, slice HAVING count(*) > 1) GROUP BY engine
+    SELECT engine, count(*) AS moment_count, count(*) FILTER (most_waiting > 0 AND least_running < 0.5 * most_running
+        OR most_waiting >= $min_queue * most_running AND has_room)::DOUBLE / count(*) AS contrast_share,
+        count(*) FILTER (most_waiting >= $min_queue * most_running AND (least_running < 0.5 * most_running OR has_room)) AS clear_count
+    FROM moment GROUP BY engine
 )
 SELECT engine, count(*) AS replica_count, max(running) AS most_running, avg(running) AS mean_running, min(running) AS least_running,
     max(kv) AS most_kv, min(kv) AS least_kv, max(waiting) AS most_waiting, max(span_ns) AS span_ns, any_value(contrast_share) AS contrast_share,
-    arg_max(replica, running) AS busiest
+    arg_max(replica, running) AS busiest, coalesce(any_value(moment_count), 0) AS moment_count, coalesce(any_value(clear_count), 0) AS clear_count,
+    min(line_count) AS line_count
 FROM replica LEFT JOIN contrast USING (engine)
 GROUP BY engine HAVING count(*) > 1
 ORDER BY max(running) / greatest(avg(running), 0.01) DESC LIMIT 1
@@ -81,6 +95,9 @@ class Replicas(NamedTuple):
     span_ns: int | None
     contrast_share: float | None
     busiest: int
+    moment_count: int
+    clear_count: int
+    line_count: int
 
 
 class Devices(NamedTuple):
@@ -97,12 +114,14 @@ class Devices(NamedTuple):
 def judge(row: Replicas) -> Verdict:
     """More than a quarter over the mean for long enough, or a queue beside idle replicas."""
     ratio = row.most_running / max(row.mean_running, 0.01)
+    if row.line_count < THRESHOLDS["min_moments"].value:
+        return judge_moment(row, ratio)
     long_enough = row.span_ns is None or row.span_ns >= THRESHOLDS["min_span_s"].value * 1e9
     contrast = row.contrast_share or 0.0
     uneven = ratio >= THRESHOLDS["min_ratio"].value and long_enough and row.most_running >= 1
     if not uneven and contrast < THRESHOLDS["min_contrast"].value:
         return Cleared(f"{row.replica_count} replicas run alike: the busiest {ratio:.2f} times the mean")
-    queue = f"; in {contrast:.0%} of the time one has a queue while another runs less than half" if contrast else ""
+    queue = f"; in {contrast:.0%} of the time one has a queue while another has room" if contrast else ""
     return Finding(
         summary=f"of {row.replica_count} replicas the busiest runs {row.most_running:.0f} requests, the mean {row.mean_running:.0f}, the idlest"
         f" {row.least_running:.0f}{queue}",
@@ -119,6 +138,25 @@ def judge(row: Replicas) -> Verdict:
         ),
         severity=Severity.HIGH,
         confidence=0.8 if row.span_ns else 0.6,
+        speedup_bound=max(ratio, 1.0),
+    )
+
+
+def judge_moment(row: Replicas, ratio: float) -> Verdict:
+    """One or two moments: a queue that counts, beside a replica with room, in each of them."""
+    if not row.moment_count or row.clear_count < row.moment_count:
+        return None
+    return Finding(
+        summary=f"of {row.replica_count} replicas one has {row.most_waiting or 0:.0f} requests in its queue while another has room: the busiest runs"
+        f" {row.most_running:.0f}, the idlest {row.least_running:.0f}",
+        evidence=(
+            Evidence("longest queue", row.most_waiting or 0.0, "requests"),
+            Evidence("busiest against the mean", ratio, "x"),
+            Evidence("requests on the idlest", row.least_running, "requests"),
+            *((Evidence("KV cache of the idlest", row.least_kv, "share"),) if row.least_kv is not None else ()),
+        ),
+        severity=Severity.MEDIUM,
+        confidence=0.6,
         speedup_bound=max(ratio, 1.0),
     )
 

@@ -5,7 +5,7 @@ grow. It throws one out, and later computes its prompt and all it had generated 
 work has no end: throughput falls and the slowest tokens take seconds.
 
 How it is detected: preempted, retracted or paused requests in the log or the counters: more than a tenth of the finished
-requests, or, where finished ones are not counted, more than one a minute and at least three. Or a table of two runs under the
+requests, or, where finished ones are not counted, more than one a minute and at least three, or a tenth of those that run. Or a table of two runs under the
 same load in which a policy that admits to the brim (MAX_UTILIZATION) is slower by at least 15 % than one that never
 evicts.
 
@@ -33,6 +33,9 @@ THRESHOLDS = {
         1, "requests a minute", source="SGLang, hyperparameter tuning: about one a minute is fine"
     ),
     "min_lost": Threshold(3, "requests", source="one or two are chance"),
+    "min_lost_share": Threshold(
+        0.1, "of the running requests", source="rule of thumb, as of the finished ones: one in ten is not chance"
+    ),
     "grave_per_request": Threshold(
         0.5, "preemptions a finished request", source="rule of thumb: half of the work twice"
     ),
@@ -92,19 +95,22 @@ def judge(row: Losses) -> Verdict:
     minutes = (row.span_ns or 0) / 60e9
     rate = row.lost_count / minutes if minutes else None
     each = row.lost_count / row.finished_count if row.finished_count else None
-    too_many = (
-        each > THRESHOLDS["max_per_request"].value
-        if each is not None
-        else row.lost_count >= THRESHOLDS["min_lost"].value
-        and (rate is None or rate > THRESHOLDS["max_per_minute"].value)
-    )
+    is_few = each is None and row.lost_count < THRESHOLDS["min_lost"].value
+    is_often = rate is None or rate > THRESHOLDS["max_per_minute"].value
+    too_many = each > THRESHOLDS["max_per_request"].value if each is not None else is_often
+    if is_few and row.lost_count < THRESHOLDS["min_lost_share"].value * (
+        row.running_median_count or row.lost_count * 100
+    ):
+        too_many = False
     if not too_many:
         return Cleared(f"{row.lost_count:.0f} requests lost their KV blocks, too few to matter")
     often = f", {each:.2f} a finished request" if each is not None else f", {rate:.1f} a minute" if rate else ""
     is_grave = each is not None and each > THRESHOLDS["grave_per_request"].value
     brimful = row.policy is not None and "max_util" in row.policy
+    of_running = f" of {row.running_median_count:.0f} that run" if is_few else ""
     return Finding(
-        summary=f"{row.lost_count:.0f} requests lost their KV blocks and were computed again{often}"
+        summary=f"{row.lost_count:.0f} request{'s' if row.lost_count > 1 else ''}{of_running} lost {'their' if row.lost_count > 1 else 'its'} KV blocks"
+        f" and {'were' if row.lost_count > 1 else 'was'} computed again{often}"
         + (": the policy MAX_UTILIZATION admits more than the cache holds" if brimful else ""),
         evidence=(
             Evidence("requests thrown out", row.lost_count, "requests"),
@@ -113,8 +119,8 @@ def judge(row: Losses) -> Verdict:
             *((Evidence("KV cache at most", row.kv_max_share, "share"),) if row.kv_max_share is not None else ()),
             *((Evidence("capacity policy", row.policy, ""),) if row.policy else ()),
         ),
-        severity=Severity.CRITICAL if is_grave else Severity.HIGH,
-        confidence=0.9 if each is not None else 0.75,
+        severity=Severity.CRITICAL if is_grave else Severity.MEDIUM if is_few else Severity.HIGH,
+        confidence=0.9 if each is not None else 0.6 if is_few else 0.75,
         fixes=tuple(sorted(FIXES, key=lambda fix: fix.target != "tensorrt-llm")) if brimful else (),
     )
 

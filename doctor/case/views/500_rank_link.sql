@@ -67,12 +67,16 @@ chosen AS (
 measured AS (
     SELECT max(bus_bytes_per_s) AS bus_bytes_per_s, arg_max(size_bytes, size_bytes) AS size_bytes FROM collective_bench WHERE size_bytes >= 67108864
 ),
+logged AS (  -- why an engine does not exchange data by its own kernels
+    SELECT coalesce(bool_or(detail LIKE '%pcie-only%'), false) AS is_pcie_told, coalesce(bool_or(detail LIKE '%p2p%'), false) AS is_no_peer_told
+    FROM engine_event WHERE event = 'all_reduce_plain'
+),
 card AS (
     SELECT any_value(compute_major) AS compute_major, any_value(nvlink_bytes_per_s) AS nvlink_bytes_per_s, any_value(pcie_generation) AS pcie_generation FROM gpu_model
 )
-SELECT matrix.*, carried.*, chosen.*, measured.*, card.*
-FROM matrix, carried, chosen, measured, card
-WHERE pair_count > 0 OR connection_count > 0 OR refused_pair_count > 0 OR is_p2p_off OR bus_bytes_per_s IS NOT NULL
+SELECT matrix.*, carried.*, chosen.*, measured.*, card.*, logged.*
+FROM matrix, carried, chosen, measured, card, logged
+WHERE pair_count > 0 OR connection_count > 0 OR refused_pair_count > 0 OR is_p2p_off OR bus_bytes_per_s IS NOT NULL OR is_pcie_told OR is_no_peer_told
 ORDER BY 1;
 
 -- host_network: how communicators over several hosts exchange data; one row a communicator that has more than one rank.
@@ -84,7 +88,8 @@ SELECT coalesce(communicator, 'unknown') AS communicator, max(world_size) AS wor
     (SELECT count(*) FROM nccl_connection WHERE transport = 'net') AS net_connection_count,
     (SELECT count(*) FROM nccl_connection WHERE transport = 'net' AND detail = 'socket') AS socket_connection_count,
     (SELECT count(DISTINCT network_card) FROM gpu_link WHERE network_card IS NOT NULL) AS card_count,
-    (SELECT any_value(value) FROM nccl_setting WHERE name = 'NCCL_IB_DISABLE') AS ib_disable
+    (SELECT any_value(value) FROM nccl_setting WHERE name = 'NCCL_IB_DISABLE') AS ib_disable,
+    EXISTS (SELECT 1 FROM nccl_setting WHERE name = 'NCCL_IB_HCA') AS is_ib_wanted
 FROM nccl_rank
 GROUP BY coalesce(communicator, 'unknown')
 HAVING max(coalesce(world_size, 2)) > 1

@@ -11,8 +11,18 @@ from doctor.formats.engine_options.pairs import pairs
 MOST_WORDS = 2000
 
 _PROGRAMS = (
-    ("vllm", re.compile(r"\bvllm\s+serve\b|\bvllm\.entrypoints\.[\w.]{0,60}api_server\b|vllm/vllm-openai\b")),
-    ("sglang", re.compile(r"\bsglang\.launch_server\b|\bsglang\s+serve\b")),
+    (
+        "vllm",
+        re.compile(
+            r"\bvllm\s+(?:serve|bench\s+(?:latency|throughput))\b|\bvllm\.entrypoints\.[\w.]{0,60}api_server\b|vllm/vllm-openai\b"
+        ),
+    ),
+    (
+        "sglang",
+        re.compile(
+            r"\bsglang\.(?:launch_server|bench_latency|bench_one_batch|bench_offline_throughput)\b|\bsglang\s+serve\b"
+        ),
+    ),
     ("tensorrt-llm", re.compile(r"\btrtllm-serve\b|\btrtllm-bench\b|\btrtllm-build\b")),
     ("tgi", re.compile(r"\btext-generation-launcher\b|huggingface/text-generation-inference\b")),
     ("lmdeploy", re.compile(r"\blmdeploy\s+serve\s+api_server\b")),
@@ -22,7 +32,11 @@ CLUES = (
     "vllm serve",
     "vllm.entrypoints.",
     "vllm/vllm-openai",
+    "vllm bench ",
     "sglang.launch_server",
+    "sglang.bench_latency",
+    "sglang.bench_one_batch",
+    "sglang.bench_offline_throughput",
     "sglang serve",
     "trtllm-",
     "text-generation-launcher",
@@ -51,8 +65,11 @@ def command_of(line: str) -> Command | None:
     for engine, program in _PROGRAMS:
         found = program.search(line)
         if found is not None:
-            variables = tuple((name, value) for name, value in _VARIABLE.findall(line[: found.start()]))
-            return Command(engine, (*variables, *options_of(_words(line[found.end() :]))))
+            before, after = line[: found.start()], line[found.end() :]
+            if before.count("`") % 2:  # within prose, up to the end of the quoted command
+                after = after.partition("`")[0]
+            variables = tuple((name, value) for name, value in _VARIABLE.findall(before))
+            return Command(engine, (*variables, *options_of(_words(after))))
     return None
 
 

@@ -10,6 +10,7 @@ import codecs
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from doctor.errors import UnknownEvidenceError
 from doctor.readers.evidence_file import EvidenceFile, open_evidence
 from doctor.readers.protocol import Progress, no_progress
 from doctor.readers.text import new_scanners
-from doctor.readers.text.scanner import Scanner
+from doctor.readers.text.scanner import LedScanner, Scanner
 
 MOST_LINE_BYTES = 64 * 1024
 RECOGNISE_BYTES = 256 * 2**20
@@ -31,7 +32,13 @@ RECOGNISE_BYTES = 256 * 2**20
 _MANY_LINES = 64
 """From here on one automaton for each scanner is cheaper than looking for each of its clues in each line."""
 _GROUP_LINES = 16
-_COLOUR = re.compile(rb"\x1b\[[0-9;?]{0,32}[A-Za-z]")
+_COLOUR = re.compile(rb"(?:\x1b|\^\[|\\x1b|\\u001b|\\033)\[[0-9;?]{0,32}[A-Za-z]")
+_BARE_COLOUR = re.compile(rb"\[(?:0|0;0|(?:[01];)?[39][0-7]|(?:[01];)?38;5;\d{1,3})m(?!\])")
+"""Web forms drop the escape character and leave the rest: `[0;36m(EngineCore pid=77)[0;0m`."""
+_ESCAPES = (b"\x1b", b"^[[", b"\\x1b", b"\\u001b", b"\\033")
+_RESETS = (b"[0m", b"[0;0m")
+_ENTITIES = ((b"&gt;", b">"), (b"&lt;", b"<"), (b"&quot;", b'"'), (b"&#39;", b"'"), (b"&nbsp;", b" "), (b"&amp;", b"&"))
+"""What a page's source has for characters, the ampersand last."""
 
 
 class TextDocumentReader:
@@ -77,6 +84,7 @@ class _Desk:
         self.scanners = scanners
         self._clues = [_any_of(scanner.clues) for scanner in scanners]
         self._any_clue = _any_of(tuple({clue for scanner in scanners for clue in scanner.clues}))
+        self._led = [scanner for scanner in scanners if isinstance(scanner, LedScanner)]
         self._open: list[Scanner] = []
         self._number = 0
 
@@ -101,6 +109,9 @@ class _Desk:
             if turn < len(wanted) and place == wanted[turn]:
                 chosen, turn = takers[turn], turn + 1
             text = lines.text(place)
+            for led in self._led:
+                if led in chosen and not led.is_open:
+                    led.lead(partial(lines.before, place, led.lead_lines))
             for scanner in dict.fromkeys((*self._open, *chosen)):
                 scanner.line(self._number + place + 1, text)
                 is_shown = True
@@ -128,7 +139,7 @@ class _Lines:
     """The lines of a piece of text, where they lie."""
 
     def __init__(self, piece: bytes) -> None:
-        self._piece = _COLOUR.sub(b"", piece) if b"\x1b" in piece else piece
+        self._piece = _plain(piece)
         ends = np.flatnonzero(np.frombuffer(self._piece, np.uint8) == ord("\n"))
         starts = np.concatenate(([0], ends + 1))
         if starts[-1] < len(self._piece):  # the last line of a text may lack its end
@@ -156,11 +167,28 @@ class _Lines:
             pa.binary(), len(edges) - 1, [None, pa.py_buffer(edges), pa.py_buffer(self._piece)]
         )
 
+    def before(self, place: int, count: int) -> list[str]:
+        """The lines above `place` within this piece, nearest last."""
+        return [self.text(above) for above in range(max(0, place - count), place)]
+
     def text(self, place: int) -> str:
         """One line, decoded, without its end; at most 64 KiB."""
         start, end = int(self._starts[place]), int(self._starts[place + 1])
         line = self._piece[start : min(end, start + MOST_LINE_BYTES)]
         return line.decode("utf-8", errors="replace").rstrip("\r\n")
+
+
+def _plain(piece: bytes) -> bytes:
+    """Without colours, and with characters in place of the entities of a page."""
+    if any(escape in piece for escape in _ESCAPES):
+        piece = _COLOUR.sub(b"", piece)
+    if any(reset in piece for reset in _RESETS):
+        piece = _BARE_COLOUR.sub(b"", piece)
+    if b"&" in piece and b";" in piece:
+        for entity, character in _ENTITIES:
+            if entity in piece:
+                piece = piece.replace(entity, character)
+    return piece
 
 
 def _matching(texts: pa.Array, pattern: str) -> npt.NDArray[np.bool_]:

@@ -10,6 +10,7 @@ from doctor.readers.text.stamp import Stamp
 
 _LIMIT = re.compile(r"hit config\.(?:recompile_limit|cache_size_limit|accumulated_\w{1,40}) \((\d+)\)")
 _DTYPE = re.compile(r"\b(?:model\.)?dtype\b[^\w]{1,6}torch\.(float32|float16|bfloat16)\b")
+_WHY_PLAIN = re.compile(r"(more than two PCIe-only GPUs|lacks GPU P2P capability|spans across nodes)", re.IGNORECASE)
 _FUNCTION = re.compile(r"function: '(\w{1,60})'")
 
 
@@ -34,6 +35,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("torch._dynamo hit config.", _limit),
     Kind("[__recompiles] Recompiling function", _recompiled),
     Kind("model.dtype", _dtype),
+    said(None, "Custom allreduce is disabled because", "all_reduce_plain", _WHY_PLAIN),
     said(None, "recompile_limit reached", "recompile_limit"),
     said(None, "TensorFloat32 tensor cores for float32 matrix multiplication available but not enabled", "tf32_off"),
     said(None, "You are not running the flash-attention implementation", "attention_eager"),

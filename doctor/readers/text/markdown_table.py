@@ -1,9 +1,9 @@
-"""Tables of benchmark results as people paste them: `| batch | tok/s |`."""
+"""Tables of benchmark results as people paste them: `| batch | tok/s |`, a run a line or a run a column."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from doctor.case.batch import SourceFacts, TableBatch
@@ -12,35 +12,52 @@ from doctor.readers.bench_rows import row_of
 from doctor.readers.text.scanner import batch_of
 
 MOST_TABLE_LINES = 2000
+MOST_TURNED_LINES = 60
+MOST_TURNED_CELLS = 24
+MOST_LEAD_LINES = 16
 _RULE = re.compile(r"\s{0,8}\|?[\s|:+\-]{3,4000}\Z")
+_QUOTE = re.compile(r"\A\s{0,8}(?:>\s?){1,8}")
+_SPEED = re.compile(r"decod|generat|output|throughput")
+_TOKEN_RATE = re.compile(r"\d\s{0,4}tok(?:en)?s?/s", re.IGNORECASE)
 
 
 class MarkdownTableScanner:
-    """A line of headings with figures of speed, a line of dashes, and lines of cells."""
+    """Lines of cells under a line of headings: either the headings name figures of speed, or the first cells do."""
 
     kind = "bench-table"
     clues = ("tok/s", "tokens/s", "hroughput", "TPOT", "TTFT", "atency", "req/s", "ITL")
+    lead_lines = MOST_LEAD_LINES
 
     def __init__(self) -> None:
         self._rows: list[dict[str, Any]] = []
         self._names: list[str] | None = None
+        self._turned: list[list[str]] | None = None
         self._count = 0
         self._lines = 0
+        self._look_back: Callable[[], Sequence[str]] = tuple
 
     @property
     def is_open(self) -> bool:
         """True inside a table."""
-        return self._names is not None
+        return self._names is not None or self._turned is not None
+
+    def lead(self, look_back: Callable[[], Sequence[str]]) -> None:
+        """Remember how to see the lines above."""
+        self._look_back = look_back
 
     def line(self, number: int, text: str) -> None:
         """Look at one line."""
-        if self._names is None:
+        text = _QUOTE.sub("", text, count=1) if ">" in text[:16] else text
+        if not self.is_open:
             self._begin(text)
-        elif text.count("|") < 1 or self._lines >= MOST_TABLE_LINES:
-            self._names = None
+        elif text.count("|") < 1 or self._lines >= (MOST_TURNED_LINES if self._names is None else MOST_TABLE_LINES):
+            self._close()
         elif not _RULE.match(text):
             self._lines += 1
-            self._row(_cells(text))
+            if self._names is not None:
+                self._row(zip(self._names, _cells(text), strict=False))
+            elif self._turned is not None:
+                self._turned.append(_cells(text)[:MOST_TURNED_CELLS])
 
     def drain(self) -> Iterator[TableBatch]:
         """Rows found since the last call."""
@@ -50,19 +67,51 @@ class MarkdownTableScanner:
 
     def facts(self) -> SourceFacts | None:
         """A table; None where the text holds none with figures of speed."""
+        self._close()
         return SourceFacts(self.kind, "table", is_complete=True) if self._count else None
 
     def _begin(self, text: str) -> None:
         names = _cells(text) if text.count("|") >= 2 and len(text) < 4000 else []
+        self._lines = 0
         if sum(column_of(name) is not None for name in names) >= 2:
-            self._names, self._lines = names, 0
+            self._names = names
+        elif len(names) >= 2 and column_of(_figure_name(names)) is not None:
+            above = [line for line in _unquoted_table(self._look_back()) if not _RULE.match(line)]
+            self._turned = [_cells(line)[:MOST_TURNED_CELLS] for line in (*above, text)]
 
-    def _row(self, cells: list[str]) -> None:
-        row = row_of(zip(self._names or (), cells, strict=False), "table")
+    def _close(self) -> None:
+        """A run a column, where the first cells name at least two figures."""
+        lines, self._turned, self._names = self._turned or [], None, None
+        known = [line for line in lines if column_of(_figure_name(line)) is not None]
+        if len(known) < 2:
+            return
+        for place, label in enumerate(lines[0][1:], start=1):
+            cells = [(_figure_name(line), line[place]) for line in lines[1:] if len(line) > place]
+            self._row([("label", label), *cells])
+
+    def _row(self, fields: Any) -> None:
+        row = row_of(fields, "table")
         if row is not None:
             self._rows.append({"row_id": self._count, **row})
             self._count += 1
 
 
+def _unquoted_table(lines: Sequence[str]) -> list[str]:
+    """The lines of cells that stand directly above, without quotation marks."""
+    plain = [_QUOTE.sub("", line, count=1) for line in lines]
+    start = max((place + 1 for place, line in enumerate(plain) if "|" not in line), default=0)
+    return plain[start:]
+
+
+def _figure_name(line: list[str]) -> str:
+    """The first cell; where the unit stands beside the number only, with that unit."""
+    name = line[0] if line else ""
+    if column_of(name) is None and _SPEED.search(name.lower()) and any(_TOKEN_RATE.search(cell) for cell in line[1:]):
+        return "output tok/s"
+    return name
+
+
 def _cells(text: str) -> list[str]:
-    return [cell.strip(" \t*`~") for cell in text.strip().strip("|").split("|")]
+    body = text.strip()
+    inner = body.removeprefix("|").removesuffix("|")
+    return [re.sub(r"[*`~]", "", cell).strip() for cell in inner.split("|")]

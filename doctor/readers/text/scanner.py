@@ -6,8 +6,8 @@ looks at the same lines and takes what is its own; each gives rows of a source o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -46,6 +46,22 @@ class Scanner(Protocol):
         """What is known of this kind of evidence once the text has ended; None where the text holds none.
 
         Closes an open block first. Called before the last `drain`.
+        """
+        ...
+
+
+@runtime_checkable
+class LedScanner(Scanner, Protocol):
+    """A scanner that may look back: what a table or a result is of stands in the lines above it."""
+
+    lead_lines: int
+    """How many lines it may ask for."""
+
+    def lead(self, look_back: Callable[[], Sequence[str]]) -> None:
+        """Called before `line` for every line with a clue, unless the scanner is open.
+
+        Args:
+            look_back: gives the lines above, nearest last; fewer than `lead_lines` where a piece of the text begins.
         """
         ...
 

@@ -1,18 +1,26 @@
-"""What `vllm bench serve`, `vllm bench throughput` and SGLang's `bench_serving` print at their end: a row a run."""
+"""What `vllm bench serve`, `vllm bench throughput` and SGLang's `bench_serving` print at their end: a row a run.
+
+Reports put several results below one another, each under a heading or the command of its server: what these say of the
+run is its condition, so that two results can be compared.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from doctor.case.batch import SourceFacts, TableBatch
+from doctor.readers.bench_rows import row_of
 from doctor.readers.text.engine_lines import number as figure_of
 from doctor.readers.text.engine_lines import whole
+from doctor.readers.text.result_heading import conditions_of, filled
 from doctor.readers.text.scanner import batch_of
 
 _HEAD = "Serving Benchmark Result"
-_LINE = re.compile(r"\s{0,8}([A-Z][\w ()/%.\-]{2,60}?):\s{1,40}([\d.,]{1,40}|inf|nan)\s{0,8}\Z")
+_LINE = re.compile(r"[\s>|*]{0,12}([A-Z][\w ()/%.\-]{2,60}?):\s{1,40}([\d.,]{1,40}|inf|nan)[\s*|]{0,40}\Z")
+MOST_HELD = 1000
+"""Results that wait for the end of the text, to be compared; further ones are passed on without a condition."""
 _OFFLINE = re.compile(
     r"Throughput: ([\d.]{1,20}) requests/s, ([\d.]{1,20}) (?:total )?tokens/s(?:, ([\d.]{1,20}) output tokens/s)?"
 )
@@ -47,9 +55,13 @@ class ServingResultScanner:
 
     kind = "bench-table"
     clues = (_HEAD, "Throughput: ")
+    lead_lines = 24
 
     def __init__(self) -> None:
         self._rows: list[dict[str, Any]] = []
+        self._held: list[tuple[dict[str, Any], dict[str, str]]] = []
+        self._told: dict[str, str] = {}
+        self._look_back: Callable[[], Sequence[str]] = tuple
         self._row: dict[str, Any] | None = None
         self._count = 0
         self._lines_left = 0
@@ -59,8 +71,14 @@ class ServingResultScanner:
         """True inside a result."""
         return self._row is not None
 
+    def lead(self, look_back: Callable[[], Sequence[str]]) -> None:
+        """Remember how to see the lines above."""
+        self._look_back = look_back
+
     def line(self, number: int, text: str) -> None:
         """Look at one line."""
+        if self._row is None:
+            self._told = conditions_of(self._look_back())
         if self._row is None and (found := _OFFLINE.search(text)) is not None:
             values = zip(("request_hz", "total_token_hz", "output_token_hz"), found.groups(), strict=True)
             self._row = {name: value for name, told in values if (value := figure_of(told)) is not None}
@@ -83,6 +101,15 @@ class ServingResultScanner:
     def facts(self) -> SourceFacts | None:
         """The tool; None where the text holds no result."""
         self._close()
+        held, self._held = self._held, []
+        for row, told in filled(held):
+            condition = row_of((*told.items(), ("output_throughput", 1.0)), "serving") or {}
+            kept = {
+                name: value
+                for name, value in condition.items()
+                if name not in {"tool", "output_token_hz"} and value is not None
+            }
+            self._rows.append({**kept, **row})
         return SourceFacts(self.kind, "serving benchmark", is_complete=True) if self._count else None
 
     def _field(self, text: str) -> None:
@@ -97,5 +124,9 @@ class ServingResultScanner:
     def _close(self) -> None:
         row, self._row = self._row, None
         if row:
-            self._rows.append({"row_id": self._count, "tool": "serving", **row})
+            numbered = {"row_id": self._count, "tool": "serving", **row}
+            if len(self._held) < MOST_HELD:
+                self._held.append((numbered, self._told))
+            else:
+                self._rows.append(numbered)
             self._count += 1

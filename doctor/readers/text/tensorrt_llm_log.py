@@ -15,6 +15,7 @@ _VERSION = re.compile(r"TensorRT-LLM version: ([\w.+\-]{1,40})")
 _SCHEDULED = re.compile(r"num_scheduled_requests(?: =|:) ?(\d+)")
 _ACTIVE = re.compile(r"currank_total_requests = (\d+)/(\d+)")
 _HOST = re.compile(r"host_step_time = ([\d.]+) ?ms")
+_ELAPSED = re.compile(r"elapsed_time = ([\d.]+)s")
 _DEVICE = re.compile(r"prev_device_step_time = ([\d.]+) ?ms")
 _USAGE = re.compile(r"kv_cache_util = ([\d.]+)")
 _PROMPTS = re.compile(r"'num_ctx_requests': (\d+)")
@@ -43,13 +44,16 @@ def _iteration(text: str, at: Stamp) -> Iterable[Row]:
     decoding = _number(_DECODE_TOKENS, text)
     if scheduled is None and decoding is None:
         return
-    host, device = _number(_HOST, text), _number(_DEVICE, text)
+    host, device, elapsed = _number(_HOST, text), _number(_DEVICE, text), _number(_ELAPSED, text)
+    if host is None and elapsed is not None:  # before 1.0 there is one time
+        host = elapsed * 1e3
+    waiting = None if active is None else (number(active[1]) or 0.0) - (scheduled or 0.0)
     yield sample(
         ENGINE,
         at,
         "prefill" if prompt_tokens else "decode",
         running_count=scheduled if scheduled is not None else decoding,
-        waiting_count=None if active is None else max((number(active[1]) or 0.0) - (scheduled or 0.0), 0.0),
+        waiting_count=None if waiting is None or waiting < 0 else waiting,  # 0/0: a version that does not count them
         kv_usage_share=_number(_USAGE, text),
         prefix_hit_share=_number(_HITS, text),
         new_sequence_count=prompts,
@@ -143,6 +147,7 @@ def _version(text: str, at: Stamp) -> Iterable[Row]:
 
 KINDS: tuple[Kind, ...] = (
     Kind("host_step_time = ", _iteration, is_last=True),
+    Kind("'num_generation_tokens':", _iteration, is_last=True),
     Kind("Active Request Count", _statistics, is_last=True),
     Kind("in paged KV cache", _paged),
     Kind("memory usage profiling", _profiled),

@@ -27,6 +27,12 @@ def arguments(text: str, at: Stamp) -> Iterable[Row]:
         yield setting(ENGINE, at, kept.setting, kept.spelled, kept.told)
 
 
+def _inline(text: str, at: Stamp) -> Iterable[Row]:
+    """The arguments on one line, as reports quote them without the launcher's name."""
+    if "model_id: " in text and "max_total_tokens: " in text:
+        yield from arguments(text, at)
+
+
 def _total(text: str, at: Stamp) -> Iterable[Row]:
     found = _TOTAL.search(text)
     if found is not None:
@@ -72,6 +78,7 @@ def _graphs_off(text: str, at: Stamp) -> Iterable[Row]:
 
 
 KINDS: tuple[Kind, ...] = (
+    Kind("waiting_served_ratio: ", _inline),
     Kind("Setting max batch total tokens to", _total),
     Kind("KV-cache blocks:", _blocks),
     Kind("Using attention ", _attention),

@@ -31,6 +31,7 @@ _OUTPUT = re.compile(r"Avg generation throughput: ([\d.]+) tokens/s")
 _PREEMPTED = re.compile(r"Preemptions: (\d+)")
 _VERSION = re.compile(r"(?:LLM engine \(v|API server version )([\w.+\-]{1,40})")
 _NON_DEFAULT = re.compile(r"non-default args: (?=\{)")
+_NAMESPACE = re.compile(r"args: Namespace\(")
 _CONFIG = re.compile(r"LLM engine \(v[^)]{1,60}\) with config: ")
 _MEAN_LENGTH = re.compile(r"Mean acceptance length: ([\d.]+|nan)")
 _ACCEPTED = re.compile(r"Accepted: (\d+) tokens")
@@ -50,11 +51,17 @@ _V0_MEMORY = re.compile(
     r"PyTorch activation peak memory takes ([\d.]+) ?GiB; "
     r"the rest of the memory reserved for KV Cache is (-?[\d.]+) ?GiB"
 )
+_PROFILED = re.compile(r"\b(\w{1,40})=(-?[\d.]+)GiB")
+_PROFILED_NAMES = {
+    "total_gpu_memory": "total_memory",
+    "non_torch_memory": "non_torch",
+    "kv_cache_size": "kv_memory",
+}
 _WEIGHTS = re.compile(r"(?:Loading model weights|Model loading) took ([\d.]+) ?(GiB|GB)")
 _KV_MEMORY = re.compile(r"Available KV cache memory: (-?[\d.]+) ?GiB")
 _KV_TOKENS = re.compile(r"GPU KV cache size: ([\d,]+) tokens")
 _CONCURRENCY = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x")
-_BLOCKS = re.compile(r"# (?:GPU|cuda) blocks: (\d+)")
+_BLOCKS = re.compile(r"(?:GPU|cuda) blocks: (\d+)")
 _NUM_BLOCKS = re.compile(r"after num_gpu_blocks is: (\d+)")
 _CAPTURED = re.compile(r"Graph capturing finished in ([\d.]+) secs?(?:\.|, took (-?[\d.]+) GiB)?")
 _ESTIMATE = re.compile(r"Estimated CUDA graph memory: ([\d.]+) GiB")
@@ -62,8 +69,8 @@ _LENGTH_OVER = re.compile(
     r"max seq len \((\d+)\) is larger than the maximum number of tokens that can be stored in KV cache \((\d+)\)"
 )
 _NEEDED = re.compile(
-    r"max seq len \((\d+)\), \(?([\d.]+) GiB KV cache is needed, which is larger than the available KV cache memory "
-    r"\((-?[\d.]+) GiB\)"
+    r"max seq len \((\d+)\), \(?([\d.]+) Gi?B KV cache is needed, which is larger than the available KV cache memory "
+    r"\((-?[\d.]+) Gi?B\)"
 )
 _ESTIMATED_LENGTH = re.compile(r"estimated maximum model length is (\d+)")
 _THREADS = re.compile(r"Reducing Torch (?:threads|parallelism) from (\d+)")
@@ -140,6 +147,18 @@ def _settings(form: re.Pattern[str], text: str, at: Stamp) -> Iterable[Row]:
 
 def _arguments(text: str, at: Stamp) -> Iterable[Row]:
     return _settings(_NON_DEFAULT, text, at)
+
+
+def _namespace(text: str, at: Stamp) -> Iterable[Row]:
+    """Servers before 0.8 print every argument, also those left at their defaults."""
+    return _settings(_NAMESPACE, text.rstrip().removesuffix(")"), at)
+
+
+def _profiled(text: str, at: Stamp) -> Iterable[Row]:
+    """0.6.4 and 0.6.5 name their figures `kv_cache_size=2.89GiB`; the peak there includes the weights."""
+    for name, amount in _PROFILED.findall(text):
+        if name in _PROFILED_NAMES:
+            yield figure(ENGINE, at, _PROFILED_NAMES[name], size_bytes=_gib(amount))
 
 
 def _config(text: str, at: Stamp) -> Iterable[Row]:
@@ -264,7 +283,9 @@ KINDS: tuple[Kind, ...] = (
     Kind("SpecDecoding metrics:", _speculation, is_last=True),
     Kind("Speculative metrics:", _old_speculation, is_last=True),
     Kind("non-default args: {", _arguments, is_last=True),
+    Kind("args: Namespace(", _namespace, is_last=True),
     Kind("LLM engine (v", _config, is_last=True),
+    Kind("Memory profiling results:", _profiled),
     Kind("vLLM API server version", _version),
     Kind("total_gpu_memory (", _budget),
     Kind("model weights take", _budget),

@@ -82,3 +82,15 @@ def test_a_measured_bandwidth_under_half_of_the_link_is_slow(clinic: Clinic) -> 
     slow = clinic.told(matrix + measured(20.0)).finding(RULE)
     assert "a collective reaches 20 GB/s, the link could carry 48" in slow["summary"]
     assert RULE not in clinic.told(matrix + measured(44.0)).found
+
+
+def test_an_engine_that_leaves_its_all_reduce_off_says_what_joins_the_devices(clinic: Clinic) -> None:
+    said = "(Worker pid=7) WARNING 09-09 10:22:11 [custom_all_reduce.py:154] Custom allreduce is disabled because {}. To silence this warning, specify disable_custom_all_reduce=True explicitly.\n"
+    pcie = said.format("it's not supported on more than two PCIe-only GPUs")
+    verdicts = clinic.told(pcie + "vllm serve org/name --tensor-parallel-size 4\n")
+    assert "PCIe alone joins" in verdicts.finding(RULE)["summary"]
+    assert verdicts.finding(RULE)["severity"] == "medium"
+    refused = said.format("your platform lacks GPU P2P capability or P2P test failed")
+    assert "no peer access" in clinic.told(refused).finding(RULE)["summary"]
+    assert RULE not in clinic.told(said.format("of an unsupported world size: 3. Supported world sizes: [2, 4]")).found
+    assert RULE not in clinic.told(pcie + FAST).found

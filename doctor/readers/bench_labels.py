@@ -1,0 +1,63 @@
+"""What a label of a benchmark's run says: `TP=4`, `prefix caching off`, `eager`, `k=3`, `--quantization awq`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+MOST_LABEL = 80
+_LABEL_COLUMNS = frozenset((
+    "", "config", "configuration", "setup", "variant", "label", "mode", "case", "setting", "settings", "run",
+    "scenario", "test", "name", "parallelconfig", "parallelism", "parallel", "deployment", "option", "options",
+    "version", "condition",
+))  # fmt: skip
+_NEGATED = re.compile(r"\b(?:no|non|not|without|off|disabled?|false)\b|\bw/o\b|--no-|--disable-")
+_COUNTS = (
+    ("tp", re.compile(r"(?<![a-z])(?:tp|tensor[ _-]parallel(?:[ _-]size)?)\s?[=:]?\s?(\d{1,3})(?!\d)")),
+    ("pp", re.compile(r"(?<![a-z])(?:pp|pipeline[ _-]parallel(?:[ _-]size)?)\s?[=:]?\s?(\d{1,3})(?!\d)")),
+    ("dp", re.compile(r"(?<![a-z])(?:dp|data[ _-]parallel(?:[ _-]size)?)\s?[=:]?\s?(\d{1,3})(?!\d)")),
+    ("gpus", re.compile(r"(?<![\w.])(\d{1,3})\s?(?:x\s|×\s?)?(?:gpus?|devices?|cards?)\b")),
+    ("draft_tokens", re.compile(r"(?<![\w.])(\d{1,3}) (?:draft|spec(?:ulative)?)(?:ed)?[ _-]tokens?\b")),
+    ("draft_tokens", re.compile(r"\b(?:k|num_speculative_tokens|num_spec_tokens)\s?=\s?(\d{1,3})(?!\d)")),
+)
+_NO_DRAFT = re.compile(
+    r"\b(?:no|without|w/o) (?:spec\w*|draft\w*|mtp|eagle\w*)|\bspec\w* (?:decod\w* )?(?:off|disabled)\b"
+)
+_PREFIX = re.compile(r"\b(?:prefix|radix|block)[ _-](?:cach\w+|reuse)\b|\bcaching\b|\bapc\b")
+_EAGER = re.compile(r"\beager\b")
+_GRAPHS = re.compile(r"\b(?:cuda[ _-]?)?graphs?\b")
+_QUANTISED = re.compile(
+    r"(?:--quantization )?(awq_marlin|gptq_marlin|awq|gptq|marlin|bitsandbytes|bnb|fp8|int8|int4|w8a8|w4a16|bf16|fp16"
+    r"|bfloat16|float16)\Z"
+)
+
+
+def is_label(column: str) -> bool:
+    """Tell whether a column of this name holds labels of runs."""
+    return re.sub(r"[^a-z]", "", column.lower()[:40]) in _LABEL_COLUMNS
+
+
+def fields_of(label: str) -> Iterator[tuple[str, str]]:
+    """Yield columns, as a table would name them, and values that a label stands for; nothing for what it cannot be."""
+    plain = re.sub(r"[`*]", "", label.strip().lower())
+    if len(plain) > MOST_LABEL:
+        return
+    counted: set[str] = set()
+    for column, form in _COUNTS:
+        found = form.search(plain)
+        if found is not None and column not in counted:
+            counted.add(column)
+            yield column, found[1]
+    is_negated = _NEGATED.search(plain) is not None
+    if _NO_DRAFT.search(plain) is not None:
+        yield "draft_tokens", "0"
+        return
+    if _PREFIX.search(plain) is not None:
+        yield "prefix_caching", "off" if is_negated else "on"
+    elif _EAGER.search(plain) is not None:
+        yield "eager", "false" if is_negated else "true"
+    elif _GRAPHS.search(plain) is not None:
+        yield "eager", "true" if is_negated else "false"
+    quantised = _QUANTISED.match(plain)
+    if quantised is not None:
+        yield "quantization", quantised[1]

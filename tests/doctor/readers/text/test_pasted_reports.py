@@ -1,0 +1,177 @@
+"""Evidence as people paste it into a report: results under headings, tables turned on their side, options without a
+program, lines behind the prefixes of Kubernetes and of quotation marks. Formats of the tools, figures of our own."""
+
+# ruff: noqa: E501 - the tools' own lines are long
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from doctor.case.batch import TableBatch
+from doctor.errors import UnknownEvidenceError
+from doctor.readers.bench_labels import fields_of
+from doctor.readers.protocol import no_progress
+from doctor.readers.text.document import TextDocumentReader
+from doctor.readers.text.result_heading import conditions_of
+from tests.support import engine_texts as texts
+from tests.support.verdicts import Clinic
+
+
+@pytest.fixture
+def clinic(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Clinic:
+    return Clinic(tmp_path, capfd)
+
+
+def result(rate: float, concurrency: int = 16, *, bold: bool = False) -> str:
+    """The end of a run of `vllm bench serve`."""
+    mark = "**" if bold else ""
+    return (
+        "```\n============ Serving Benchmark Result ============\n"
+        "Successful requests:                     400       \n"
+        f"Maximum request concurrency:             {concurrency}        \n"
+        f"{mark}Output token throughput (tok/s):         {rate:.2f}{mark}    \n"
+        "==================================================\n```\n"
+    )
+
+
+def test_two_results_under_headings_are_compared(clinic: Clinic) -> None:
+    text = f"### no speculation\n{result(1300.0)}\n### with 6 draft tokens\n{result(700.0, bold=True)}"
+    verdicts = clinic.told(text)
+    assert verdicts.first == "spec-not-paying"
+    assert "6 drafted tokens give 700" in verdicts.finding("spec-not-paying")["summary"]
+
+
+def test_the_same_results_the_other_way_round_are_no_fault(clinic: Clinic) -> None:
+    text = f"### no speculation\n{result(700.0)}\n### with 6 draft tokens\n{result(1300.0)}"
+    assert clinic.told(text).found == set()
+
+
+def test_results_of_different_load_are_not_compared(clinic: Clinic) -> None:
+    text = f"### no speculation\n{result(1300.0, 64)}\n### with 6 draft tokens\n{result(700.0, 16)}"
+    assert "spec-not-paying" not in clinic.told(text).found
+
+
+def test_the_command_above_a_result_is_its_condition() -> None:
+    above = ["vllm serve org/name \\", "  --tensor-parallel-size 2 \\", "  --enforce-eager", "```", ""]
+    assert conditions_of(above) == {"tp": "2", "eager": "true", "server": "vllm"}
+    assert conditions_of([*above, "Throughput: 3.00 requests/s, 900.00 tokens/s", "plain"]) == {}
+
+
+def test_a_table_with_a_run_a_column_is_read(clinic: Clinic) -> None:
+    table = (
+        "> |  | prefix caching off | prefix caching on |\n> |---|---:|---:|\n"
+        "> | Aggregate decode | 51.0 tok/s | **94.5** (1.85x) |\n> | TTFT p50 | 6.10 s | **2.20 s** |\n"
+        "> | Requests | 192/192 | 192/192 |\n\nmore text\n"
+    )
+    verdicts = clinic.told(table)
+    assert verdicts.first == "prefix-cache-off"
+    assert "1.85 times as fast" in verdicts.finding("prefix-cache-off")["summary"]
+    swapped = table.replace("off |", "x |").replace("caching on", "caching off").replace("caching x", "caching on")
+    assert "prefix-cache-off" not in clinic.told(swapped).found
+
+
+def test_a_column_of_labels_gives_the_width(clinic: Clinic) -> None:
+    table = "| Configuration | Output tok/s | TTFT (ms) |\n|---|---|---|\n| TP=1 | 900 | 140 |\n| TP=4 | 1010 | 130 |\n"
+    assert "4 devices give 1.12 times the throughput of 1" in clinic.told(table).finding("tp-too-wide")["summary"]
+
+
+@pytest.mark.parametrize(
+    ("label", "fields"),
+    [
+        ("tp4dp2", [("tp", "4"), ("dp", "2")]),
+        ("w/o CUDA graphs", [("eager", "true")]),
+        ("CUDA graphs", [("eager", "false")]),
+        ("without prefix caching", [("prefix_caching", "off")]),
+        ("4 x GPUs", [("gpus", "4")]),
+        ("k=3", [("draft_tokens", "3")]),
+        ("no MTP", [("draft_tokens", "0")]),
+        ("`awq_marlin`", [("quantization", "awq_marlin")]),
+        ("KV cache fp8", []),
+        ("our branch", []),
+        ("http 2.5", []),
+    ],
+)
+def test_labels_stand_for_settings(label: str, fields: list[tuple[str, str]]) -> None:
+    assert list(fields_of(label)) == fields
+
+
+def test_options_without_their_program_are_read(clinic: Clinic) -> None:
+    listed = '          args:\n            - "--model"\n            - "org/name"\n            - "--enforce-eager"\n            - "--max-num-seqs"\n            - "64"\n'
+    assert "cudagraph-off" in clinic.told(f"our deployment has\n{listed}and it is slow\n").found
+    assert "cudagraph-off" in clinic.told("options are\n--gpu-memory-utilization 0.9 --enforce-eager\n").found
+    manual = "options are\n  --enforce-eager       Always use eager mode instead of graphs.\n"
+    assert _settings(manual) == []
+
+
+def test_a_folded_command_of_a_compose_file_is_read(clinic: Clinic) -> None:
+    text = "  model-1:\n    image: my/vllm-openai:v0.14.0\n    command: >\n      --model /models/name\n      --dtype auto\n      --enforce-eager\n"
+    assert "cudagraph-off" in clinic.told(text).found
+
+
+def test_a_command_quoted_in_prose_ends_with_the_quotation() -> None:
+    assert _settings("we start it with `vllm serve org/name --enforce-eager`, and --max-num-seqs does not help\n") == [
+        ("eager", "true")
+    ]
+
+
+def test_benchmarks_of_one_batch_are_commands_of_an_engine() -> None:
+    assert ("eager", "true") in _settings("python3 -m sglang.bench_one_batch --batch-size 1 --disable-cuda-graph\n")
+    assert ("eager", "true") in _settings("vllm bench latency --model org/name --enforce-eager\n")
+
+
+def test_older_lines_of_engines_are_read() -> None:
+    namespace = "INFO 03-11 17:07:45 [api_server.py:913] args: Namespace(subparser='serve', host=None, enforce_eager=True, quantization=None, tensor_parallel_size=2)\n"
+    assert set(_settings(namespace)) >= {("eager", "true"), ("tensor_parallel", "2")}
+    profiled = (
+        "Memory profiling results: total_gpu_memory=23.50GiB initial_memory_usage=15.30GiB peak_torch_memory=17.00GiB "
+        "non_torch_memory=0.35GiB kv_cache_size=3.00GiB gpu_memory_utilization=0.90\nGPU blocks: 1536, # CPU blocks: 2048\n"
+    )
+    figures = {row["figure"]: row for row in _rows(profiled, "engine_figure")}
+    assert figures["kv_memory"]["amount_bytes"] == 3 * 2**30
+    assert figures["kv_blocks"]["amount_count"] == 1536
+    iteration = (
+        "[04/28/2026-09:56:44] [TRT-LLM] [I] iter = 7, global_rank = 0, rank = 0, currank_total_requests = 0/0, "
+        "elapsed_time = 0.00506s, timestamp = 2026-04-28 09:56:44, num_scheduled_requests: 10, "
+        "states = {'num_ctx_requests': 0, 'num_ctx_tokens': 0, 'num_generation_tokens': 16}\n"
+    )
+    [row] = _rows(iteration, "engine_sample")
+    assert (row["running_count"], row["waiting_count"], row["step_ns"]) == (10, None, 5_060_000)
+    launcher = '{ model_id: "org/name", num_shard: Some(8), quantize: None, max_total_tokens: 4096, waiting_served_ratio: 1.2, max_batch_total_tokens: 16000 }\n'
+    assert ("tensor_parallel", "8") in _settings(launcher)
+
+
+def test_a_refusal_in_gb_is_told(clinic: Clinic) -> None:
+    text = (
+        "ERROR 03-27 16:43:19 [core.py:343] ValueError: To serve at least one request with the models's max seq len "
+        "(120000), (4.40 GB KV cache is needed, which is larger than the available KV cache memory (3.30 GB). Try increasing "
+        "`gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.\n"
+    )
+    assert clinic.told(text).first == "max-model-len-too-high"
+
+
+def test_the_lines_above_are_seen_in_a_long_log() -> None:
+    log = texts.lines(texts.vllm_status(float(place), 8) for place in range(3000))
+    [row] = _rows(f"{log}\n### no MTP\n{result(900.0)}", "bench_row")
+    assert row["draft_token_count"] == 0
+
+
+def _rows(text: str, table: str) -> list[dict[str, Any]]:
+    """Rows that a text gives; none where it holds no evidence."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "text"
+        path.write_text(text)
+        try:
+            parts = list(TextDocumentReader().read(path, no_progress))
+        except UnknownEvidenceError:
+            return []
+    return [
+        row for part in parts if isinstance(part, TableBatch) and part.table == table for row in part.rows.to_pylist()
+    ]
+
+
+def _settings(text: str) -> list[tuple[str, str]]:
+    return [(row["setting"], row["told"]) for row in _rows(text, "engine_setting")]
