@@ -24,6 +24,7 @@ class StepRow:
         op_count: device operations that it launched.
         device_ns: their time, added up over streams.
         times_median: length over the median of the phase.
+        is_usual: it launched about as many device operations as most steps of its process.
     """
 
     step_id: int | None
@@ -34,11 +35,35 @@ class StepRow:
     op_count: int
     device_ns: int
     times_median: float
+    is_usual: bool
 
     @property
     def is_outlier(self) -> bool:
         """True where it took much longer than its like."""
         return self.times_median >= OUTLIER_FACTOR
+
+
+@dataclass(frozen=True)
+class StepKernel:
+    """One kernel, by name and shape, in all steps of a kind.
+
+    Attributes:
+        phase: of the steps, as in `StepRow`.
+        is_usual: of the steps.
+        name: as recorded.
+        grid_blocks: blocks of the grid.
+        block_threads: threads of a block.
+        count: how often it ran.
+        total_ns: how long in all.
+    """
+
+    phase: str
+    is_usual: bool
+    name: str
+    grid_blocks: int | None
+    block_threads: int | None
+    count: int
+    total_ns: int
 
 
 @dataclass(frozen=True)
@@ -73,6 +98,16 @@ def steps(connection: duckdb.DuckDBPyConnection, most: int) -> tuple[StepRow, ..
     return tuple(sorted(rows, key=lambda row: row.start_ns))
 
 
+def step_kernels(connection: duckdb.DuckDBPyConnection) -> tuple[StepKernel, ...]:
+    """Kernels that began in the window, by the kind of step that launched them; those of no step are left out."""
+    return tuple(StepKernel(*row) for row in connection.execute(_KERNELS).fetchall())
+
+
+def hides_kernels(connection: duckdb.DuckDBPyConnection) -> bool:
+    """True where CUDA graphs of the window were recorded as one row each, without their kernels."""
+    return bool(connection.execute(_HIDDEN).fetchall())
+
+
 def step_columns(connection: duckdb.DuckDBPyConnection, columns: int) -> tuple[StepColumn, ...]:
     """The steps in order as at most `columns` columns."""
     values = {"columns": columns, "factor": OUTLIER_FACTOR}
@@ -96,18 +131,27 @@ said AS (
     -- a step that holds both is a prefill: the decode in it is the shorter part
     SELECT step_id, max(phase) AS phase FROM placed WHERE step_id IS NOT NULL GROUP BY step_id
 ),
+covering AS (
+    -- steps told by repeating work may begin within an annotation
+    SELECT step_id, annotated.source_id, annotated.pid, annotated.start_ns, phase
+    FROM step ASOF JOIN annotated ON annotated.source_id = step.source_id AND annotated.pid = step.pid
+        AND step.start_ns >= annotated.start_ns
+    WHERE annotated.end_ns >= step.start_ns + (step.end_ns - step.start_ns) // 2
+),
 work AS (
     SELECT step_id, sum(op_count)::BIGINT AS op_count, sum(device_ns)::BIGINT AS device_ns
     FROM step_work GROUP BY step_id
 ),
 found AS (
-    SELECT step.step_id,
-        coalesce(said.phase, CASE WHEN usual_step.step_id IS NULL THEN 'unusual' ELSE 'usual' END) AS phase,
+    SELECT step.source_id, step.step_id,
+        coalesce(covering.phase, said.phase, CASE WHEN usual_step.step_id IS NULL THEN 'unusual' ELSE 'usual' END) AS phase,
         step.pid, step.start_ns, step.end_ns, coalesce(work.op_count, 0) AS op_count,
-        coalesce(device_ns, 0) AS device_ns
-    FROM step LEFT JOIN said USING (step_id) LEFT JOIN usual_step USING (step_id) LEFT JOIN work USING (step_id)
+        coalesce(device_ns, 0) AS device_ns, usual_step.step_id IS NOT NULL AS is_usual
+    FROM step LEFT JOIN covering USING (step_id) LEFT JOIN said USING (step_id) LEFT JOIN usual_step USING (step_id) LEFT JOIN work USING (step_id)
     UNION ALL
-    SELECT NULL, phase, pid, start_ns, end_ns, 0, 0 FROM placed WHERE step_id IS NULL AND phase = 'prefill'
+    SELECT source_id, NULL, phase, pid, start_ns, end_ns, 0, 0, false FROM placed
+    WHERE step_id IS NULL AND phase = 'prefill'
+        AND (source_id, pid, start_ns) NOT IN (SELECT source_id, pid, start_ns FROM covering)
 ),
 row AS (
     SELECT *, (end_ns - start_ns) / greatest(median(end_ns - start_ns) OVER (PARTITION BY phase), 1) AS times_median
@@ -123,8 +167,29 @@ FROM row GROUP BY phase ORDER BY count(*) DESC, phase
 
 _STEPS = f"""
 WITH {_ROW}
-SELECT step_id, phase, pid, start_ns, end_ns, op_count, device_ns, times_median
+SELECT step_id, phase, pid, start_ns, end_ns, op_count, device_ns, times_median, is_usual
 FROM row ORDER BY end_ns - start_ns DESC, start_ns LIMIT $most
+"""
+
+_KERNELS = f"""
+WITH {_ROW},
+op AS (
+    SELECT device_op.source_id, device_op.pid, device_op.name_id, grid_blocks, block_threads,
+        device_op.end_ns - device_op.start_ns AS length_ns,
+        coalesce(host_call.start_ns, device_op.start_ns) AS called_ns
+    FROM device_op JOIN steady_window ON device_op.start_ns >= from_ns AND device_op.start_ns < until_ns
+        LEFT JOIN launch USING (device_op_id) LEFT JOIN host_call USING (host_call_id)
+    WHERE kind = 'kernel'
+)
+SELECT phase, is_usual, coalesce(text, '(unnamed)'), grid_blocks, block_threads, count(*), sum(length_ns)::BIGINT
+FROM op ASOF JOIN row ON op.source_id = row.source_id AND op.pid = row.pid AND called_ns >= row.start_ns
+    LEFT JOIN text ON text_id = name_id
+WHERE called_ns < row.end_ns
+GROUP BY ALL ORDER BY ALL
+"""
+
+_HIDDEN = """
+SELECT 1 FROM device_op, steady_window WHERE kind = 'graph' AND start_ns >= from_ns AND start_ns < until_ns LIMIT 1
 """
 
 _COLUMNS = f"""

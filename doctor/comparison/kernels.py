@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import duckdb
@@ -23,6 +24,17 @@ class KernelShape:
     block_threads: int | None
 
 
+_CAST = re.compile(r"\((?:unsigned )?(?:char|short|int|long|long long)\)(?=-?\d)")
+_FLAG = re.compile(r"\(bool\)([01])")
+_NAMELESS = re.compile(r"<unnamed>|\(anonymous namespace\)")
+
+
+def spelled_alike(name: str) -> str:
+    """The name without what recorders spell in their own way: `(int)4` is `4`, `(bool)1` is `true`."""
+    plain = _FLAG.sub(lambda found: "true" if found[1] == "1" else "false", _CAST.sub("", name))
+    return _NAMELESS.sub("(anonymous namespace)", plain)
+
+
 @dataclass(frozen=True)
 class KernelUse:
     """How often a kernel ran in the window and how long in all, in ns."""
@@ -31,12 +43,24 @@ class KernelUse:
     total_ns: int
 
 
+NO_USE = KernelUse(0, 0)
+
+
+def added(uses: Iterable[tuple[KernelShape, KernelUse]]) -> dict[KernelShape, KernelUse]:
+    """Uses of one kernel as one."""
+    kernels: dict[KernelShape, KernelUse] = {}
+    for shape, use in uses:
+        before = kernels.get(shape, NO_USE)
+        kernels[shape] = KernelUse(before.count + use.count, before.total_ns + use.total_ns)
+    return kernels
+
+
 def kernels_of(case: duckdb.DuckDBPyConnection) -> dict[KernelShape, KernelUse]:
     """Every kernel that began in the window of a diagnosed case."""
-    return {
-        KernelShape(name, grid_blocks, block_threads): KernelUse(count, total_ns)
+    return added(
+        (KernelShape(spelled_alike(name), grid_blocks, block_threads), KernelUse(count, total_ns))
         for name, grid_blocks, block_threads, count, total_ns in case.execute(_KERNELS).fetchall()
-    }
+    )
 
 
 def kernel_changes(
@@ -45,9 +69,8 @@ def kernel_changes(
     steps: tuple[float | None, float | None],
 ) -> tuple[KernelChange, ...]:
     """The largest changes, a step where both runs tell their steps."""
-    none = KernelUse(0, 0)
     shapes = dict.fromkeys((*before, *after))
-    changes = [_change(shape, before.get(shape, none), after.get(shape, none), steps) for shape in shapes]
+    changes = [_change(shape, before.get(shape, NO_USE), after.get(shape, NO_USE), steps) for shape in shapes]
     told = [change for change in changes if _is_told(change)]
     told.sort(key=lambda change: (-abs(change.difference_ns), change.name, change.grid_blocks or 0))
     return tuple(told[:MOST_KERNELS])

@@ -23,7 +23,7 @@ class KernelChange:
     """One kernel before and after; 0 where it did not run.
 
     Attributes:
-        name: as recorded.
+        name: as recorded, without what recorders spell in their own way.
         grid_blocks: blocks of the grid.
         block_threads: threads of a block.
         before_ns: in all, before.
@@ -89,6 +89,23 @@ class Speed:
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    """Steps that have no like in the other run.
+
+    Attributes:
+        side: `before` or `after`.
+        kind: `prefill`, `decode`, `usual`, or `unusual` for steps like no other.
+        count: how many.
+        seconds: how long in all.
+    """
+
+    side: str
+    kind: str
+    count: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Comparison:
     """What changed.
 
@@ -97,8 +114,10 @@ class Comparison:
         gone: rules that found something before and not after.
         new: rules that find something only now.
         stayed: rules that find something in both.
-        kernels: largest change first, matched by name and shape.
+        kernels: largest change first, matched by name and shape; of the first kind of `speeds` where there is one.
         speeds: how much faster each kind of step became, with its interval; the kind with most time first.
+        left_out: steps that nothing was held against.
+        hidden_in: `before`, `after`: runs that hide kernels inside CUDA graphs, so that no kernels are compared.
     """
 
     figures: tuple[FigureChange, ...]
@@ -107,6 +126,8 @@ class Comparison:
     stayed: tuple[str, ...]
     kernels: tuple[KernelChange, ...]
     speeds: tuple[Speed, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    hidden_in: tuple[str, ...] = ()
 
     def regressions(self, share: float) -> tuple[Speed, ...]:
         """Kinds of step that take longer by more than `share`; those without an interval count where none has one."""

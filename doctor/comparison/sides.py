@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from doctor.case.step_queries import steps
-from doctor.comparison.kernels import KernelShape, KernelUse, kernels_of
+from doctor.case.step_queries import hides_kernels, step_kernels, steps
+from doctor.comparison.alignment import StepGroup, StepKind, Steps
+from doctor.comparison.kernels import KernelShape, KernelUse, added, kernels_of, spelled_alike
 from doctor.errors import EvidenceError
 
 if TYPE_CHECKING:
@@ -31,35 +32,29 @@ class Side:
         figures: numbers by name; None where unknown.
         findings: summary by rule.
         kernels: every kernel of the window by name and shape.
-        num_steps: steps of the window, a mean over processes, which step side by side; None where unknown.
-        step_seconds: lengths of the steps by kind (`decode`, `prefill`, `usual`, ...), in order; of a benchmark, of its
-            repeats.
+        steps: steps by kind; of a benchmark its repeats.
+        steps_side_by_side: processes that step at the same time, such as the ranks of one job; at least 1.
+        hides_kernels: CUDA graphs are recorded as one row each.
     """
 
     kind: str
     figures: Mapping[str, float | None]
     findings: Mapping[str, str]
     kernels: Mapping[KernelShape, KernelUse]
-    num_steps: float | None
-    step_seconds: Mapping[str, tuple[float, ...]]
+    steps: Steps
+    steps_side_by_side: int = 1
+    hides_kernels: bool = False
 
 
 def side_of_case(case: duckdb.DuckDBPyConnection, diagnosis: Diagnosis) -> Side:
     """The vitals, findings, kernels and steps of a case and its diagnosis."""
     window = diagnosis.window
-    num_steps = None if window is None or not window.steps else window.steps / max(_num_processes(case), 1)
-    figures: dict[str, float | None] = {}
-    if window is not None:
-        figures["window_seconds"] = window.seconds
-        figures["step_seconds"] = window.seconds / num_steps if num_steps else None
-    return Side(
-        "diagnosis",
-        figures | diagnosis.vitals,
-        {finding.rule: finding.summary for finding in diagnosis.findings},
-        {} if window is None else kernels_of(case),
-        num_steps,
-        {} if window is None else _step_seconds(case),
-    )
+    findings = {finding.rule: finding.summary for finding in diagnosis.findings}
+    if window is None:
+        return Side("diagnosis", dict(diagnosis.vitals), findings, {}, {})
+    side_by_side = max(_num_processes(case), 1)
+    figures = {"window_seconds": window.seconds, **diagnosis.vitals}
+    return Side("diagnosis", figures, findings, kernels_of(case), _steps(case), side_by_side, hides_kernels(case))
 
 
 def _num_processes(case: duckdb.DuckDBPyConnection) -> int:
@@ -68,13 +63,18 @@ def _num_processes(case: duckdb.DuckDBPyConnection) -> int:
     return int(count)
 
 
-def _step_seconds(case: duckdb.DuckDBPyConnection) -> dict[str, tuple[float, ...]]:
-    """Lengths by kind; steps that are like no other are left out."""
-    lengths: dict[str, list[float]] = {}
+def _steps(case: duckdb.DuckDBPyConnection) -> dict[StepKind, StepGroup]:
+    """Lengths and kernels by kind."""
+    lengths: dict[StepKind, list[float]] = {}
     for step in steps(case, _MOST_STEPS):
-        if step.phase != "unusual":
-            lengths.setdefault(step.phase, []).append((step.end_ns - step.start_ns) / 1e9)
-    return {kind: tuple(seconds) for kind, seconds in lengths.items()}
+        kind = StepKind(step.phase, step.is_usual)
+        lengths.setdefault(kind, []).append((step.end_ns - step.start_ns) / 1e9)
+    kernels: dict[StepKind, list[tuple[KernelShape, KernelUse]]] = {}
+    for one in step_kernels(case):
+        shape = KernelShape(spelled_alike(one.name), one.grid_blocks, one.block_threads)
+        use = KernelUse(one.count, one.total_ns)
+        kernels.setdefault(StepKind(one.phase, one.is_usual), []).append((shape, use))
+    return {kind: StepGroup(tuple(seconds), added(kernels.get(kind, ()))) for kind, seconds in lengths.items()}
 
 
 def read_bench(path: Path) -> Side | None:
@@ -89,16 +89,16 @@ def read_bench(path: Path) -> Side | None:
         return None
     if schema != BENCH_SCHEMA:
         raise EvidenceError(f"{path} is {schema}, this doctor reads {BENCH_SCHEMA}")
-    return Side("bench", dict(_numbers(document)), {}, {}, None, _repeats(document))
+    return Side("bench", dict(_numbers(document)), {}, {}, _repeats(document))
 
 
-def _repeats(document: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
+def _repeats(document: Mapping[str, Any]) -> dict[StepKind, StepGroup]:
     """Seconds of every repeat, else of the one run."""
     listed = document.get("repeats")
     found = listed if isinstance(listed, list) and listed else [document.get("seconds")]
     if not all(isinstance(value, int | float) and not isinstance(value, bool) and value > 0 for value in found):
         return {}
-    return {"benchmark": tuple(map(float, found))}
+    return {StepKind("benchmark", is_usual=True): StepGroup(tuple(map(float, found)))}
 
 
 def _json_object(path: Path) -> dict[str, Any] | None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from doctor.comparison.alignment import ENOUGH, Pair
 from doctor.comparison.outcome import CONFIDENCE, Speed
 
-LEAST_SAMPLES = 3
-"""With fewer there is no interval."""
 _RESAMPLES = 2000
 _SEED = 20_260_101
 """Fixed, so that one pair of runs gives one answer."""
@@ -18,17 +17,11 @@ _SEED = 20_260_101
 Lengths = npt.NDArray[np.float64]
 
 
-def speeds(before: Mapping[str, Sequence[float]], after: Mapping[str, Sequence[float]]) -> tuple[Speed, ...]:
-    """Every kind of step that both runs have, the one with most time before first; lengths in seconds.
-
-    Recorders name kinds differently: runs that have none in common are compared by all their steps together.
-    """
-    shared = [kind for kind in before if kind in after and sum(before[kind]) > 0 and sum(after[kind]) > 0]
-    if not shared:
-        together = tuple([length for lengths in side.values() for length in lengths] for side in (before, after))
-        return (_speed("all", *map(np.asarray, together)),) if all(sum(lengths) > 0 for lengths in together) else ()
-    shared.sort(key=lambda kind: -sum(before[kind]))
-    return tuple(_speed(kind, np.asarray(before[kind]), np.asarray(after[kind])) for kind in shared)
+def speeds(pairs: Sequence[Pair]) -> tuple[Speed, ...]:
+    """How much faster each kind of step became, in the order of the pairs."""
+    return tuple(
+        _speed(pair.subject, np.asarray(pair.before.seconds), np.asarray(pair.after.seconds)) for pair in pairs
+    )
 
 
 def _speed(subject: str, before: Lengths, after: Lengths) -> Speed:
@@ -45,7 +38,7 @@ def _interval(before: Lengths, after: Lengths, *, is_paired: bool) -> tuple[floa
     and Romano 1992, blocks of the cube root of the number of steps. Where both runs have as many steps, the same places
     are drawn in both: what changes from step to step in both alike, such as a growing context, then cancels.
     """
-    if min(len(before), len(after)) < LEAST_SAMPLES:
+    if min(len(before), len(after)) < ENOUGH:
         return None, None
     random = np.random.default_rng(_SEED)
     places = _resampled(len(before), random)

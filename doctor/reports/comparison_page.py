@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from doctor.comparison.outcome import CONFIDENCE, Comparison, FigureChange, KernelChange, Speed
+from doctor.comparison.outcome import CONFIDENCE, Comparison, KernelChange, LeftOut, Speed
 from doctor.reports import wording
 from doctor.reports.presentation import Presentation
 from doctor.reports.text_console import as_text
@@ -19,6 +19,7 @@ _TIME_WIDTH = 7
 _UNKNOWN = "-"
 _IS_TIME = re.compile(r"^seconds$|_seconds$|(?<!_per)_s(\.|$)")
 _UNIT = re.compile(r"_seconds$|_us$|_bytes$|(?<!_per)_s(?=\.|$)")
+_SHOW_NODES = "--cuda-graph-trace=node records them"
 _SUBJECTS = {"benchmark": "The benchmark", "all": "A step", "usual": "A usual step"}
 _SHARES = {"gpu_busy", "exposed_communication", "exposed_copy"}
 
@@ -29,12 +30,14 @@ def comparison_page(comparison: Comparison, presentation: Presentation) -> str:
     parts: list[RenderableType] = [] if verdict is None else [verdict, Text()]
     if comparison.speeds:
         parts += [_speeds(comparison.speeds), Text()]
-    parts += [_figures(comparison.figures), Text()]
+    parts += [*(Text(line) for line in _left_out_lines(comparison)), _figures(comparison), Text()]
     for title, rules in (("Gone", comparison.gone), ("New", comparison.new), ("Still there", comparison.stayed)):
         if rules:
             parts.append(Text(f"{title}: {', '.join(rules)}"))
     if comparison.kernels:
-        parts += [Text(), _kernels(comparison.kernels)]
+        parts += [Text(), _kernels(comparison)]
+    for side in comparison.hidden_in:
+        parts.append(Text(f"Kernels are not compared: {side.upper()} hides them inside CUDA graphs ({_SHOW_NODES})."))
     return as_text(Group(*parts), min(presentation.width, _WIDEST), is_coloured=presentation.is_coloured)
 
 
@@ -58,9 +61,31 @@ def _sentence(subject: str, before_seconds: float, after_seconds: float) -> Text
     return Text.assemble(times, (pace, "bold green" if factor >= 1 else "bold red"))
 
 
-def _figures(figures: tuple[FigureChange, ...]) -> Table:
+def _left_out_lines(comparison: Comparison) -> list[str]:
+    """Steps that only one run has, and that the figures of whole windows hold them all the same."""
+    parts = []
+    for side in ("before", "after"):
+        mine = [_counted(one) for one in comparison.left_out if one.side == side]
+        parts += [f"{' and '.join(mine)} of {side.upper()}"] if mine else []
+    if not parts:
+        return []
+    return [
+        f"Only like steps are compared. Left out: {', '.join(parts)}.",
+        "The figures below are of whole windows, with what was left out.",
+        "",
+    ]
+
+
+def _counted(one: LeftOut) -> str:
+    noun = "step" if one.count == 1 else "steps"
+    return f"{format_count(one.count)} {wording.clean(one.kind)} {noun} ({format_ns(one.seconds * 1e9)})"
+
+
+def _figures(comparison: Comparison) -> Table:
     table = _table("figure", "before", "after", "after/before")
-    for change in figures:
+    for change in comparison.figures:
+        if change.name == "step_seconds" and comparison.speeds:
+            continue  # the table of steps has it
         ratio = _UNKNOWN if change.ratio is None else f"{change.ratio:.2f}"
         table.add_row(
             _label(change.name), _worded(change.name, change.before), _worded(change.name, change.after), ratio
@@ -92,13 +117,13 @@ def _table(first: str, *others: str) -> Table:
     return table
 
 
-def _kernels(kernels: tuple[KernelChange, ...]) -> Table:
+def _kernels(comparison: Comparison) -> Table:
+    kernels = comparison.kernels
     table = Table.grid(padding=(0, 2, 0, 0), expand=True)
     for _ in range(3):
         table.add_column(justify="right", min_width=_TIME_WIDTH)
     table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
-    is_a_step = any(change.before_step_ns is not None for change in kernels)
-    table.add_row("before", "after", "shape", f"kernel (time {'a step' if is_a_step else 'in all'})", style="bold")
+    table.add_row("before", "after", "shape", f"kernel ({_kernel_times(comparison)})", style="bold")
     for change in kernels:
         before, after = (
             (change.before_ns, change.after_ns)
@@ -107,6 +132,13 @@ def _kernels(kernels: tuple[KernelChange, ...]) -> Table:
         )
         table.add_row(_time(before), _time(after), _shape(change), wording.clean(change.name))
     return table
+
+
+def _kernel_times(comparison: Comparison) -> str:
+    is_a_step = any(change.before_step_ns is not None for change in comparison.kernels)
+    for speed in comparison.speeds[:1] if is_a_step else ():
+        return "time a step" if speed.subject == "all" else f"time a {wording.clean(speed.subject)} step"
+    return "time in all"
 
 
 def _shape(change: KernelChange) -> str:

@@ -1,12 +1,19 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from doctor.cli.compare import _side
 from doctor.cli.main import main
+from doctor.comparison.changes import compare
+from doctor.comparison.kernels import spelled_alike
+from doctor.reports.comparison_page import comparison_page
+from doctor.reports.presentation import Presentation
 from tests.support.trace_builder import GEMM, HEAD_GEMM, Program, decode_step
+from tests.support.traces import shared_trace
 
 
 def written(program: Program, path: Path) -> str:
@@ -78,6 +85,62 @@ def test_kernels_are_matched_by_name_and_shape_and_a_regression_exits_with_one(
     assert kernel["before_count"] == kernel["after_count"]
     assert kernel["after_step_ns"] == pytest.approx(64 * 18_000, rel=0.2)
     assert kernel["after_step_ns"] / kernel["before_step_ns"] == pytest.approx(2.0)
+
+
+def decode_with(path: Path, *, prefill: bool, is_named: bool) -> str:
+    """Eager decode steps, after a long prefill or without one; steps are named by annotations or not."""
+    program = Program()
+    names = {"prefill": "prefill", "decode": "decode_step"} if is_named else {}
+
+    def step(kind: str, layers: int, kernel_us: float) -> None:
+        program.silence(5.0)
+        with program.annotation(names[kind]) if is_named else nullcontext():
+            decode_step(program, layers=layers, kernel_us=kernel_us)
+
+    if prefill:
+        step("prefill", 24, 60.0)
+    for _ in range(8):
+        step("decode", 8, 3.0)
+    return written(program, path)
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_prefill_in_one_run_alone_changes_no_figure_of_a_step(
+    is_named: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    paths = (
+        decode_with(tmp_path / "with.json", prefill=True, is_named=is_named),
+        decode_with(tmp_path / "without.json", prefill=False, is_named=is_named),
+    )
+    assert main(["compare", *paths, "--format", "json"]) == 0
+    document = json.loads(capfd.readouterr().out)
+    [speed] = document["speeds"]
+    assert speed["speedup"] == pytest.approx(1.0, abs=0.03)
+    [step] = [figure for figure in document["figures"] if figure["name"] == "step_seconds"]
+    assert step["before"] == speed["before_seconds"]
+    assert document["kernels"] == []
+    [left] = document["left_out"]
+    assert (left["side"], left["kind"], left["count"]) == ("before", "prefill" if is_named else "unusual", 1)
+    assert main(["compare", *paths]) == 0
+    page = capfd.readouterr().out
+    assert f"Left out: 1 {left['kind']} step (" in page
+    assert "of BEFORE" in page
+    assert not any(line.startswith("step ") for line in page.splitlines())
+
+
+def test_kernels_are_not_compared_where_one_run_hides_them_in_graphs() -> None:
+    trace = shared_trace("h200/launch-sick.sqlite.gz"), shared_trace("h200/launch-fixed.sqlite.gz")
+    sides = [_side(str(path)) for path in trace]
+    comparison = compare(*sides)
+    assert comparison.kernels == ()
+    assert comparison.hidden_in == ("after",)
+    assert "Kernels are not compared: AFTER hides them" in comparison_page(comparison, Presentation(120))
+
+
+def test_two_recorders_spell_one_kernel_alike() -> None:
+    native = "void at::native::elementwise_kernel<(int)128, (int)-4, (bool)1, at::native::<unnamed>::Op>(int)"
+    kineto = "void at::native::elementwise_kernel<128, -4, true, at::native::(anonymous namespace)::Op>(int)"
+    assert spelled_alike(native) == spelled_alike(kineto) == kineto
 
 
 def test_benchmarks_regress_by_their_repeats(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,10 +1,29 @@
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import pytest
 
-from doctor.comparison.outcome import Comparison
-from doctor.comparison.speed import speeds
+from doctor.comparison.alignment import Alignment, StepGroup, StepKind, align
+from doctor.comparison.outcome import Comparison, LeftOut, Speed
+from doctor.comparison.speed import speeds as speeds_of
+
+Lengths = Mapping[str, Sequence[float]]
+
+
+def aligned(before: Lengths, after: Lengths) -> Alignment:
+    """Steps by the name of their kind; `usual` and `decode` hold as much work as most."""
+    sides = [{_kind(name): StepGroup(tuple(lengths)) for name, lengths in side.items()} for side in (before, after)]
+    return align(*sides)
+
+
+def _kind(name: str) -> StepKind:
+    return StepKind(name, is_usual=name in {"usual", "decode"})
+
+
+def speeds(before: Lengths, after: Lengths) -> tuple[Speed, ...]:
+    return speeds_of(aligned(before, after).pairs)
 
 
 def noisy(mean: float, count: int, seed: int) -> list[float]:
@@ -50,11 +69,33 @@ def test_kinds_of_step_are_compared_with_their_like() -> None:
     assert [(speed.subject, speed.speedup) for speed in speeds(before, after)] == [("decode", 2.0), ("prefill", 1.25)]
 
 
-def test_runs_that_name_their_steps_differently_are_compared_by_all_of_them() -> None:
+def test_runs_that_name_their_steps_differently_are_compared_by_those_of_usual_work() -> None:
     (speed,) = speeds({"usual": [2.0, 2.0, 2.0]}, {"prefill": [1.5], "decode": [0.5, 0.5, 0.5]})
-    assert (speed.subject, speed.before_count, speed.after_count) == ("all", 3, 4)
-    assert speed.speedup == pytest.approx(2.0 / 0.75)
+    assert (speed.subject, speed.before_count, speed.after_count) == ("usual", 3, 3)
+    assert speed.speedup == pytest.approx(4.0)
     assert speeds({"usual": [2.0]}, {}) == ()
+
+
+def test_runs_without_a_usual_step_are_compared_by_all_of_them() -> None:
+    (speed,) = speeds({"usual": [2.0, 2.0]}, {"prefill": [1.0, 0.5]})
+    assert speed.subject == "all"
+    assert speed.speedup == pytest.approx(2.0 / 0.75)
+
+
+def test_a_prefill_in_one_run_only_is_left_out_and_named() -> None:
+    alignment = aligned({"decode": [1.0] * 6}, {"prefill": [9.0], "decode": [1.0] * 6, "unusual": [2.0, 3.0]})
+    assert [speed.speedup for speed in speeds_of(alignment.pairs)] == [1.0]
+    assert set(alignment.left_out) == {LeftOut("after", "prefill", 1, 9.0), LeftOut("after", "unusual", 2, 5.0)}
+
+
+def test_the_kind_with_most_time_on_both_sides_together_comes_first() -> None:
+    before = {"prefill": [2.0], "decode": [0.1] * 6}
+    assert [speed.subject for speed in speeds(before, {"prefill": [2.5], "decode": [1.0] * 6})] == ["decode", "prefill"]
+
+
+def test_a_kind_of_few_steps_in_common_does_not_stand_for_the_runs() -> None:
+    (speed,) = speeds({"prefill": [5.0], "usual": [1.0] * 6}, {"prefill": [5.0], "decode": [0.5] * 6})
+    assert (speed.subject, speed.speedup) == ("usual", 2.0)
 
 
 def regressions(before: dict[str, list[float]], after: dict[str, list[float]], share: float) -> list[str]:
