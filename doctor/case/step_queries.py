@@ -144,10 +144,12 @@ work AS (
 ),
 found AS (
     SELECT step.source_id, step.step_id,
-        coalesce(covering.phase, said.phase, CASE WHEN usual_step.step_id IS NULL THEN 'unusual' ELSE 'usual' END) AS phase,
+        coalesce(covering.phase, said.phase,
+            CASE WHEN usual_step.step_id IS NULL THEN 'unusual' ELSE 'usual' END) AS phase,
         step.pid, step.start_ns, step.end_ns, coalesce(work.op_count, 0) AS op_count,
         coalesce(device_ns, 0) AS device_ns, usual_step.step_id IS NOT NULL AS is_usual
-    FROM step LEFT JOIN covering USING (step_id) LEFT JOIN said USING (step_id) LEFT JOIN usual_step USING (step_id) LEFT JOIN work USING (step_id)
+    FROM step LEFT JOIN covering USING (step_id) LEFT JOIN said USING (step_id)
+        LEFT JOIN usual_step USING (step_id) LEFT JOIN work USING (step_id)
     UNION ALL
     SELECT source_id, NULL, phase, pid, start_ns, end_ns, 0, 0, false FROM placed
     WHERE step_id IS NULL AND phase = 'prefill'
