@@ -4,6 +4,7 @@ from __future__ import annotations
 
 _TIME_STEPS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
 _BYTE_STEPS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+_MOST_NS = 1 << 62
 _PARSE_TIMES = {"": 1, "ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 
 
@@ -51,14 +52,17 @@ def parse_ns(text: str) -> int:
     """Nanoseconds of a time such as `1.2s`, `340 ms`, `15us` or plain `1200000`.
 
     Raises:
-        ValueError: the text is not a number with an optional time unit.
+        ValueError: the text is not a number with an optional time unit, or beyond what any clock of ns shows.
     """
     stripped = text.strip()
     digits = stripped.rstrip("nums ")
     unit = stripped[len(digits) :].strip()
     if unit not in _PARSE_TIMES:
         raise ValueError(f"'{text}' is not a time")
-    return round(float(digits) * _PARSE_TIMES[unit])
+    nanoseconds = float(digits) * _PARSE_TIMES[unit]
+    if not -_MOST_NS < nanoseconds < _MOST_NS:
+        raise ValueError(f"'{text}' is no time that a recording has")
+    return round(nanoseconds)
 
 
 def _three_digits(value: float) -> str:

@@ -46,11 +46,11 @@ def run_query(connection: duckdb.DuckDBPyConnection, query: str, most: int) -> Q
         CaseError: the query fails, or does more than read.
     """
     try:
-        relation = connection.sql(_only_reading(query).query)  # a result fetched in part would block the connection
+        relation = connection.sql(only_reading(query).query)  # a result fetched in part would block the connection
         columns = tuple(relation.columns)
         rows = relation.limit(most + 1).fetchall()
     except duckdb.Error as error:
-        raise _refused(error) from error
+        raise refused(error) from error
     return QueryResult(columns, tuple(rows[:most]), len(rows) > most)
 
 
@@ -67,10 +67,10 @@ def export_query(connection: duckdb.DuckDBPyConnection, query: str, target: Path
     if target.exists():
         raise UsageError(f"{target} exists already: name another file")
     try:
-        reader = connection.sql(_only_reading(query).query).to_arrow_reader(_ROWS_A_BATCH)
+        reader = connection.sql(only_reading(query).query).to_arrow_reader(_ROWS_A_BATCH)
         return _write_parquet(reader, target) if ending in _PARQUET_ENDINGS else _write_csv(reader, target)
     except duckdb.Error as error:
-        raise _refused(error) from error
+        raise refused(error) from error
     except (OSError, pa.ArrowException) as error:
         raise UsageError(f"cannot write {target}: {str(error).splitlines()[0]}") from error
 
@@ -86,7 +86,13 @@ def first_rows_of(table: str) -> str:
     return f'SELECT * FROM "{quoted}" LIMIT 100'
 
 
-def _only_reading(query: str) -> duckdb.Statement:
+def only_reading(query: str) -> duckdb.Statement:
+    """The one statement of a query.
+
+    Raises:
+        CaseError: there is none or another, or it does more than read.
+        duckdb.Error: it is no SQL.
+    """
     statements = duckdb.extract_statements(query)
     if len(statements) != 1:
         raise CaseError("give one statement" if statements else "there is no statement to run")
@@ -116,7 +122,8 @@ def _write_csv(reader: pa.RecordBatchReader, target: Path) -> int:
     return count
 
 
-def _refused(error: duckdb.Error) -> CaseError:
+def refused(error: duckdb.Error) -> CaseError:
+    """What DuckDB says, in one line."""
     if isinstance(error, duckdb.InterruptException):
         return CaseError("the query was stopped")
     return CaseError(" ".join(str(error).split("\n\nLINE", maxsplit=1)[0].split()))

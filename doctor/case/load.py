@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 import duckdb
 import pyarrow as pa
@@ -23,6 +21,8 @@ from sqlalchemy import Table
 
 from doctor.case import schema
 from doctor.case.batch import SourceFacts, TableBatch
+from doctor.case.misfits import Misfits
+from doctor.case.possible import Column, possible
 
 GROUP_ROWS = 122_880
 """Rows of a group of DuckDB's: whole groups are compressed at once, smaller batches are written twice."""
@@ -39,7 +39,7 @@ class CaseLoader:
         [(last_unread,)] = connection.execute("SELECT coalesce(max(source_id), -1) FROM unread_file").fetchall()
         self._next_source_id: int = max(last, last_unread) + 1
         self._filled: set[str] = set()
-        self._misfits: Counter[tuple[int, str]] = Counter()
+        self._misfits = Misfits()
 
     def load(self, path: str, batches: Iterable[TableBatch | SourceFacts]) -> tuple[int, ...]:
         """Load one evidence file and return its source ids: one, or one for each kind of evidence in a text.
@@ -51,7 +51,7 @@ class CaseLoader:
         """
         first = self._next_source_id
         self._filled.clear()
-        self._misfits.clear()
+        self._misfits = Misfits()
         try:
             return self._load(path, batches)
         except BaseException:
@@ -86,7 +86,7 @@ class CaseLoader:
         if not described or set(ids.values()) != set(described):
             raise ValueError(f"the reader of {path} gave no SourceFacts")
         for source_id, facts in described.items():
-            self._insert_source(source_id, path, self._with_misfits(source_id, facts))
+            self._insert_source(source_id, path, self._misfits.noted(source_id, facts))
         return tuple(described)
 
     def _source_id(self, ids: dict[str | None, int], kind: str | None) -> int:
@@ -120,7 +120,7 @@ class CaseLoader:
                 columns[f"{name}_id"] = self._intern(values)
             else:
                 raise ValueError(f"no column {name} in table {batch.table}")
-        rows = pa.table(columns)
+        rows = self._possible(source_id, batch.table, columns)
         self._filled.add(batch.table)
         self._connection.register("_batch", rows)
         try:
@@ -129,6 +129,13 @@ class CaseLoader:
             self._insert_what_fits(source_id, table, rows)
         finally:
             self._connection.unregister("_batch")
+
+    def _possible(self, source_id: int, table: str, columns: Mapping[str, Column]) -> pa.Table:
+        """A table of what can be; what is left out is counted."""
+        found = possible(columns)
+        self._misfits.count_rows(source_id, table, found.lost_rows)
+        self._misfits.count_values(source_id, {f"{table}.{name}": lost for name, lost in found.lost_values.items()})
+        return pa.table(dict(found.columns))
 
     def _insert_batch(self, source_id: int, table: Table, values: Mapping[str, str]) -> None:
         names = ", ".join(f'"{name}"' for name in values)
@@ -143,18 +150,10 @@ class CaseLoader:
         values = {name: f'TRY_CAST("{name}" AS {kind})' for name, kind in types.items()}
         lost = ", ".join(f'count("{name}") - count({value})' for name, value in values.items())
         [counts] = self._connection.execute(f"SELECT {lost} FROM _batch").fetchall()
-        for name, count in zip(values, counts, strict=True):
-            self._misfits[source_id, f"{table.name}.{name}"] += count
-        self._insert_batch(source_id, table, values)
-
-    def _with_misfits(self, source_id: int, facts: SourceFacts) -> SourceFacts:
-        """The facts, and what of the rows did not fit."""
-        lines = tuple(
-            f"{column}: {count:,} values are beyond what can be and are left out"
-            for (misfit_id, column), count in self._misfits.items()
-            if misfit_id == source_id and count
+        self._misfits.count_values(
+            source_id, {f"{table.name}.{name}": count for name, count in zip(values, counts, strict=True)}
         )
-        return replace(facts, is_complete=False, notes=(*facts.notes, *lines)) if lines else facts
+        self._insert_batch(source_id, table, values)
 
     def _intern(self, values: pa.Array) -> pa.Array:
         encoded = values if pa.types.is_dictionary(values.type) else pc.dictionary_encode(values)

@@ -89,6 +89,7 @@ def copy_to_working_case(path: Path) -> duckdb.DuckDBPyConnection:
         raise CaseError(f"cannot make a working copy of {path}: {_first_line(error)}") from error
     weakref.finalize(connection, shutil.rmtree, folder, ignore_errors=True)
     limit_memory(connection, path.stat().st_size)
+    shut_in(connection)
     return connection
 
 
@@ -99,8 +100,16 @@ def limit_memory(connection: duckdb.DuckDBPyConnection, evidence_bytes: int) -> 
         connection.execute(f"SET memory_limit = '{most // 2**20} MiB'")
 
 
+def shut_in(connection: duckdb.DuckDBPyConnection) -> None:
+    """Let the case reach no other file, for good: it may come from a stranger, whose views name files of yours."""
+    [(is_locked,)] = connection.execute("SELECT current_setting('lock_configuration')").fetchall()
+    if not is_locked:  # another connection of this process may have the case open
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+
+
 def open_case(path: str | Path) -> duckdb.DuckDBPyConnection:
-    """Open a saved case read-only.
+    """Open a saved case read-only; a query on it reaches no other file.
 
     Raises:
         CaseError: the file is missing, is not a case file, or was written by another version of the layout.
@@ -109,6 +118,7 @@ def open_case(path: str | Path) -> duckdb.DuckDBPyConnection:
         raise CaseError(f"{path} is not a file: give a case saved with `doctor diagnose ... --save CASE.duckdb`")
     try:
         connection = duckdb.connect(str(path), read_only=True)
+        shut_in(connection)
         rows = connection.execute("SELECT version FROM schema_version").fetchall()
     except (duckdb.Error, OSError) as error:
         raise CaseError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -28,20 +29,26 @@ _ROWS_ON_SCREEN = 200
     "--format", "output_format", type=click.Choice(("table", "csv", "json")), default="table", help="Kind of output."
 )
 def command(case: Path, query: str, output_format: str) -> None:
-    """Run QUERY on a case file, read-only. The case is plain DuckDB: `SHOW ALL TABLES` lists what it holds."""
+    """Run QUERY on a case file. The case is plain DuckDB: `SHOW ALL TABLES` lists what it holds.
+
+    QUERY is one SELECT, SHOW, DESCRIBE, SUMMARIZE or EXPLAIN; it reads the case and no other file.
+    """
     import duckdb
 
+    from doctor.case.free_query import refused
     from doctor.case.store import open_case
 
     with closing(open_case(case)) as connection:
         try:
             _answer(connection, query, output_format)
         except duckdb.Error as error:
-            raise CaseError(f"the query fails: {_reason(error)}") from error
+            raise CaseError(f"the query fails: {refused(error).message}") from error
 
 
 def _answer(connection: duckdb.DuckDBPyConnection, query: str, output_format: str) -> None:
-    result = connection.execute(query)
+    from doctor.case.free_query import only_reading
+
+    result = connection.execute(only_reading(query))
     columns = [column[0] for column in result.description or ()]
     if output_format == "table":
         rows = result.fetchmany(_ROWS_ON_SCREEN + 1)
@@ -51,8 +58,9 @@ def _answer(connection: duckdb.DuckDBPyConnection, query: str, output_format: st
     elif output_format == "csv":
         write(_csv(columns, result.fetchall()), None)
     else:
-        records = [dict(zip(columns, row, strict=True)) for row in result.fetchall()]
-        write(json.dumps(records, indent=1, default=str) + "\n", None)
+        names = _distinct(columns)
+        records = [dict(zip(names, map(_in_json, row), strict=True)) for row in result.fetchall()]
+        write(json.dumps(records, indent=1, default=str, allow_nan=False) + "\n", None)
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -71,6 +79,24 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     return "\n".join([line(columns), line(["-" * width for width in widths]), *map(line, cells)]) + "\n"
 
 
+def _distinct(names: Sequence[str]) -> list[str]:
+    """The names with a number behind those that stood before, so that no value hides another."""
+    found: list[str] = []
+    for name in names:
+        count = sum(1 for other in names[: len(found)] if other == name)
+        found.append(f"{name}:{count}" if count else name)
+    return found
+
+
+def _in_json(value: Any) -> Any:
+    """The value with NaN and infinities, which JSON lacks, as null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _in_json(entry) for key, entry in value.items()}
+    return [_in_json(entry) for entry in value] if isinstance(value, list | tuple) else value
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float | None) and not isinstance(value, bool)
 
@@ -85,7 +111,3 @@ def _csv(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 def _one_line(value: object) -> str:
     return "".join(character if character.isprintable() else " " for character in str(value))
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split("\n\nLINE", maxsplit=1)[0].split())

@@ -54,8 +54,16 @@ class MemorySnapshotReader:
         yield from _batches("allocator_segment", snapshot.segment_rows())
         yield from _batches("allocator_block", snapshot.block_rows())
         yield from _batches("allocator_step", snapshot.step_rows())
-        notes = () if snapshot.has_history else ("no history: torch.cuda.memory._record_memory_history() was not on",)
-        yield SourceFacts(kind=self.kind, tool="torch", is_complete=True, notes=notes)
+        yield SourceFacts(
+            kind=self.kind, tool="torch", is_complete=not snapshot.lost_segments, notes=tuple(_notes(snapshot))
+        )
+
+
+def _notes(snapshot: Snapshot) -> Iterator[str]:
+    if snapshot.lost_segments:
+        yield f"{snapshot.lost_segments:,} segments are left out: their sizes cannot be, or their blocks do not fit"
+    if not snapshot.has_history:
+        yield "no history: torch.cuda.memory._record_memory_history() was not on"
 
 
 def _opened(path: Path) -> Snapshot:

@@ -29,10 +29,19 @@ _ACTIONS = {
 _SIGN = {"alloc": 1, "free": -1}
 _SEGMENT_SIGN = {"segment_alloc": 1, "segment_free": -1}
 _MOST = 2**63
+_MOST_SIZE = 2**48
+"""256 TiB: no device comes near, and sums over all segments stay in 64 bits."""
 
 
 class Snapshot:
-    """One snapshot; `torch.cuda.memory._snapshot()` or the older list of `torch.cuda.memory_snapshot()`."""
+    """One snapshot; `torch.cuda.memory._snapshot()` or the older list of `torch.cuda.memory_snapshot()`.
+
+    Attributes:
+        segments: those whose sizes can be.
+        lost_segments: number of the others, which are left out with their blocks.
+        traces: history of each device.
+        stacks: texts of frames.
+    """
 
     def __init__(self, plain: Any) -> None:
         """Take the plain values.
@@ -43,10 +52,12 @@ class Snapshot:
         segments = plain.get("segments") if isinstance(plain, dict) else plain
         if not isinstance(segments, list) or not all(isinstance(entry, dict) for entry in segments):
             raise ValueError("holds no segments")
-        if segments and not any("total_size" in entry for entry in segments):
-            raise ValueError("holds no segments")
+        readable = [entry for entry in segments if _is_sound(entry)]
+        if segments and not readable:
+            raise ValueError("holds no segment whose size can be read")
         traces = plain.get("device_traces") if isinstance(plain, dict) else None
-        self.segments: list[Mapping[str, Any]] = segments
+        self.segments: list[Mapping[str, Any]] = readable
+        self.lost_segments = len(segments) - len(readable)
         self.traces: list[list[Mapping[str, Any]]] = [
             [entry for entry in trace if isinstance(entry, dict)]
             for trace in (traces if isinstance(traces, list) else [])
@@ -139,9 +150,16 @@ class Snapshot:
         }
 
 
+def _is_sound(segment: Mapping[str, Any]) -> bool:
+    """A segment has a size, and its blocks fit in it."""
+    total = _size(segment.get("total_size"))
+    sizes = [_size(block.get("size")) for block in _dicts(segment.get("blocks"))]
+    return total is not None and None not in sizes and sum(size or 0 for size in sizes) <= total
+
+
 def _time(entry: Mapping[str, Any]) -> int | None:
-    micros = _size(entry.get("time_us"))
-    return None if micros is None or micros >= _MOST // 1000 else micros * 1000
+    micros = _whole(entry.get("time_us"))
+    return None if micros is None or not 0 <= micros < _MOST // 1000 else micros * 1000
 
 
 def _whole(value: Any) -> int | None:
@@ -150,7 +168,7 @@ def _whole(value: Any) -> int | None:
 
 def _size(value: Any) -> int | None:
     whole = _whole(value)
-    return None if whole is None or not 0 <= whole < 2**60 else whole
+    return None if whole is None or not 0 <= whole < _MOST_SIZE else whole
 
 
 def _is_private(pool: Any) -> bool:

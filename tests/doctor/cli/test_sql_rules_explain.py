@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from doctor.cli.main import main
@@ -43,6 +45,71 @@ def test_sql_refuses_a_query_that_fails_or_writes(case: Path, query: str, capfd:
     out, err = capfd.readouterr()
     assert out == ""
     assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        ";",
+        "SELECT 1; SELECT 2",
+        "COPY (SELECT 1) TO 'written.csv'",
+        "EXPORT DATABASE 'written'",
+        "ATTACH 'written.duckdb'",
+        "INSTALL httpfs",
+        "LOAD json",
+        "SET enable_external_access = true",
+        "PRAGMA enable_profiling",
+        "SELECT * FROM read_text('secret.txt')",
+        "SELECT * FROM read_csv('secret.txt')",
+        "SELECT * FROM glob('*')",
+        "FROM 'secret.csv'",
+    ],
+)
+def test_sql_reads_the_case_and_nothing_else(
+    case: Path, query: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("secret.txt", "secret.csv"):
+        (tmp_path / name).write_text("word\nhidden\n")
+    assert main(["sql", str(case), query]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1
+    assert "unexpected" not in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["secret.csv", "secret.txt"]
+
+
+def test_a_case_from_a_stranger_reads_no_file_of_yours(
+    case: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "secret.txt").write_text("hidden")
+    with duckdb.connect(str(shutil.copy(case, tmp_path / "case.duckdb"))) as strange:
+        strange.execute("DROP TABLE nvtx_range")
+        strange.execute(f"CREATE VIEW nvtx_range AS SELECT content FROM read_text('{tmp_path / 'secret.txt'}')")
+    for arguments in (["sql", "SELECT * FROM nvtx_range"], ["diagnose"], ["diagnose", "--range", "x"]):
+        command, *others = arguments
+        assert main([command, str(tmp_path / "case.duckdb"), *others]) == 2
+        out, err = capfd.readouterr()
+        assert "hidden" not in out + err
+        assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "query", ["SHOW TABLES", "DESCRIBE source", "SUMMARIZE source", "FROM source", "EXPLAIN SELECT 1"]
+)
+def test_sql_tells_what_the_case_holds(case: Path, query: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["sql", str(case), query, "--format", "json"]) == 0
+    assert json.loads(capfd.readouterr().out)
+
+
+def test_json_hides_no_column_behind_another_and_knows_no_infinity(
+    case: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    query = "SELECT 1 AS a, 2 AS a, 'nan'::DOUBLE AS b, ['inf'::DOUBLE, 1] AS c"
+    assert main(["sql", str(case), query, "--format", "json"]) == 0
+    out = capfd.readouterr().out
+    assert json.loads(out, parse_constant=str) == [{"a": 1, "a:1": 2, "b": None, "c": [None, 1.0]}]
 
 
 def test_sql_refuses_a_file_that_is_no_case(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

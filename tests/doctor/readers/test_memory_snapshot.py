@@ -86,16 +86,18 @@ def test_values_of_no_possible_size_become_unknown(tmp_path: Path) -> None:
     segment = {
         "device": "x",
         "address": 2**80,
-        "total_size": -5,
+        "total_size": 2**21,
+        "active_size": -5,
         "segment_type": ["?"],
-        "blocks": [{"size": 1e9}, 7],
+        "blocks": [{"size": 2**20, "requested_size": 1e9}, 7],
         "segments": 1,
     }
     reading = read(
         pickle.dumps({"segments": [segment], "device_traces": [[{"action": "alloc", "size": None}, 3], None]}), tmp_path
     )
     assert reading.column("allocator_segment", "address") == [None]
-    assert reading.column("allocator_segment", "total_bytes") == [None]
+    assert reading.column("allocator_segment", "active_bytes") == [None]
+    assert reading.column("allocator_block", "requested_bytes") == [None]
 
 
 @pytest.mark.parametrize(
