@@ -40,7 +40,12 @@ def _is_pickle(head: bytes) -> bool:
 
 
 def _is_json(head: bytes) -> bool:
-    return re.match(rb"(?:\xef\xbb\xbf)?\s*(?:\{\s*[\"}]|\[\s*(?:[\[\]{\"]|-?\d[\d.eE+-]*\s*[,\]]))", head) is not None
+    return (
+        re.match(
+            rb"(?:\xef\xbb\xbf)?\s*(?:\{\s*[\"}]|\[\s*(?:[\[\]{\"]|-?\d[\d.eE+-]*\s*(?:,|\]\s*(?:[,\]]|\Z))))", head
+        )
+        is not None
+    )
 
 
 def _is_text(head: bytes) -> bool:

@@ -50,6 +50,7 @@ class Network(NamedTuple):
     socket_connection_count: int
     card_count: int
     ib_disable: str | None
+    is_ib_wanted: bool
     exposed_share: float | None
 
 
@@ -58,7 +59,8 @@ def judge(row: Network) -> Verdict:
     over_sockets = row.network == "socket" or row.socket_connection_count > 0
     if not over_sockets:
         return None
-    spans = row.node_count >= THRESHOLDS["min_hosts"].value or row.socket_connection_count > 0
+    is_refused = row.is_ib_wanted and row.is_ib_missing and not row.is_node_count_known  # cards are named and not found
+    spans = row.node_count >= THRESHOLDS["min_hosts"].value or row.socket_connection_count > 0 or is_refused
     if not spans:
         return Cleared(
             f"the log names sockets, but all {row.world_size or 'its'} ranks are on one host: the network is not used"
@@ -69,8 +71,9 @@ def judge(row: Network) -> Verdict:
     evidence = [Evidence("hosts", float(row.node_count), "hosts"), Evidence("network", row.network or "socket", "name")]
     if row.exposed_share is not None:
         evidence.append(Evidence("exposed communication", row.exposed_share, "share of window"))
+    where = f"on {row.node_count} hosts" if row.node_count > 1 else "of several hosts"
     return Finding(
-        summary=f"{row.world_size or 'several'} ranks on {row.node_count} hosts exchange data over TCP ({row.socket_interface or 'sockets'}){why}{exposed}",
+        summary=f"{row.world_size or 'several'} ranks {where} exchange data over TCP ({row.socket_interface or 'sockets'}){why}{exposed}",
         evidence=tuple(evidence),
         severity=Severity.LOW if is_hidden else Severity.HIGH,
         speedup_bound=1 / (1 - row.exposed_share) if row.exposed_share and 0.05 <= row.exposed_share < 0.95 else None,
@@ -83,6 +86,8 @@ def _why(row: Network) -> str:
         return ": InfiniBand is switched off (NCCL_IB_DISABLE=1)"
     if row.card_count:
         return f", although the machine has {row.card_count} cards for it"
+    if row.is_ib_missing and row.is_ib_wanted:
+        return ": NCCL_IB_HCA names cards, and none could be used"
     if row.is_ib_missing:
         return ": no InfiniBand or RoCE device could be used"
     return ""

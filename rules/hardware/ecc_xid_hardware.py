@@ -4,8 +4,10 @@ What happens: memory cells die, a link loses packets, the device falls off the b
 wrongly, and are blamed for it; the same happens with any other program on that device.
 
 How it is detected: errors of the driver in the kernel log (Xid) of the kinds that hardware raises, such as 48 and 94
-(memory), 63 and 64 (rows replaced), 74 (NVLink), 79 (off the bus), 119 and 120 (its own processor); uncorrected memory
-errors since the driver was loaded; memory rows that wait to be replaced, cannot be, or become more.
+(memory), 63 and 64 (rows replaced), 74 and 144 to 150 (NVLink), 79 (off the bus); uncorrected memory errors since the
+driver was loaded; memory rows that wait to be replaced, cannot be, or become more. Xids of the device's own processors
+and of time-outs (62, 109, 119, 120, 154) are said with less confidence: firmware and driver raise them too, and all the
+less where an error of a program came before.
 
 When it is not this: Xid 13, 31 and 43 are raised by programs (a wrong address, mostly) and are ruled out when they come
 alone. Rows that were replaced once and errors of years ago are history: they are said, at low severity.
@@ -30,7 +32,8 @@ THRESHOLDS = {
 }
 
 SQL = """
-SELECT pci_bus_id, device_id, name, hardware_event_count, software_event_count, event_count, hardware_xids, other_xids, is_lost,
+SELECT pci_bus_id, device_id, name, hardware_event_count, software_event_count, doubtful_event_count, event_count, hardware_xids, doubtful_xids,
+    other_xids, is_lost,
     ecc_uncorrected_volatile_count, ecc_uncorrected_count, ecc_uncorrected_new_count, remapped_count, remapped_new_count, is_remap_pending, is_remap_failed
 FROM hardware_evidence ORDER BY pci_bus_id
 """
@@ -44,8 +47,10 @@ class Faults(NamedTuple):
     name: str | None
     hardware_event_count: int
     software_event_count: int
+    doubtful_event_count: int
     event_count: int
     hardware_xids: str | None
+    doubtful_xids: str | None
     other_xids: str | None
     is_lost: bool
     ecc_uncorrected_volatile_count: int | None
@@ -62,6 +67,16 @@ def judge(row: Faults) -> Verdict:
     signs = _signs(row)
     if signs:
         return _finding(row, signs, Severity.CRITICAL, 0.95)
+    if row.doubtful_event_count:
+        told = f"Xid {row.doubtful_xids} in the kernel log"
+        if row.software_event_count:
+            return _finding(
+                row,
+                [f"{told}, beside Xid {row.other_xids}: a program or the driver may be behind it"],
+                Severity.MEDIUM,
+                0.4,
+            )
+        return _finding(row, [f"{told}: the device, its firmware or the driver is behind it"], Severity.HIGH, 0.6)
     if row.event_count:
         return Cleared(f"Xid {row.other_xids} on {_place(row)} is usually raised by a program, not by the device")
     if row.remapped_count or row.ecc_uncorrected_count:
@@ -74,12 +89,15 @@ def judge(row: Faults) -> Verdict:
 def _signs(row: Faults) -> list[str]:
     found = []
     if row.hardware_event_count >= THRESHOLDS["min_events"].value:
-        xids = f" (Xid {row.hardware_xids})" if row.hardware_xids else ""
-        found.append(f"{row.hardware_event_count} hardware errors in the kernel log{xids}")
+        xids = ", ".join(filter(None, (row.hardware_xids, row.doubtful_xids)))
+        count = row.hardware_event_count
+        errors = "a hardware error" if count == 1 else f"{count} hardware errors"
+        found.append(f"{errors} in the {'kernel log' if xids else 'log'}{f' (Xid {xids})' if xids else ''}")
     if row.is_lost:
         found.append("it fell off the bus")
     if row.ecc_uncorrected_volatile_count:
-        found.append(f"{row.ecc_uncorrected_volatile_count} uncorrected memory errors since the driver was loaded")
+        count = row.ecc_uncorrected_volatile_count
+        found.append(f"{count} uncorrected memory error{'s' if count > 1 else ''} since the driver was loaded")
     if row.ecc_uncorrected_new_count:
         found.append(f"{row.ecc_uncorrected_new_count} new uncorrected memory errors")
     if row.is_remap_failed:
@@ -130,7 +148,7 @@ FIXES = (
         "system",
         "where the errors come again: nvidia-bug-report.sh, dcgmi diag -r 3, and a replacement of the card (RMA)",
         "the vendor's criteria decide on a replacement",
-        source="https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html",
+        source="https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html (r590), https://docs.nvidia.com/datacenter/dcgm/latest/user-guide/dcgm-diagnostics.html",
     ),
     Fix(
         "system",

@@ -5,16 +5,17 @@ lanes, a firmware setting) works without an error and moves a half, a quarter or
 loaded or streamed, offloaded caches and collectives over PCIe pay for it; nothing else does.
 
 How it is detected: of the samples in which the device was busy, the best link speed (lanes times rate of the
-generation) is under 75 % of what device and slot allow.
+generation) is under 75 % of what device and slot allow. Where a device was only seen at rest (nvidia-smi -q, lspci -vv),
+its lanes alone are judged: fewer than half of the possible.
 
-When it is not this: idle devices take the link down to save power, so idle samples never count. A slot that has fewer
+When it is not this: idle devices take the generation down to save power, so that it never counts in idle samples. A slot that has fewer
 lanes by design looks the same; the finding says which of lanes and generation is low. Where nothing crosses PCIe the
 loss is small and the finding is low.
 """
 
 from typing import NamedTuple
 
-from doctor.rule import About, Cleared, Evidence, Finding, Fix, Rule, Severity, Stage, Threshold, Verdict, Where
+from doctor.rule import About, Cleared, Evidence, Finding, Fix, Rule, Severity, Sign, Stage, Threshold, Verdict, Where
 
 ABOUT = About(
     id="pcie-link-degraded",
@@ -28,6 +29,7 @@ THRESHOLDS = {
     "min_rate_share": Threshold(
         0.75, "of the link's most", source="local-inference-lab/rtx6kpro PR#88: one device at 12 %, the others at 100 %"
     ),
+    "min_lane_share": Threshold(0.5, "of the possible lanes", source="boards split sixteen lanes in two on purpose"),
     "busy_copy_share": Threshold(0.05, "share of the window", source="rule of thumb: below it copies decide nothing"),
 }
 
@@ -104,6 +106,38 @@ def judge(row: Link) -> Verdict:
     )
 
 
+LANES_SQL = (
+    "SELECT device_id, name, pcie_lanes_count, pcie_lanes_max_count, look_count FROM gpu_lane_state ORDER BY device_id"
+)
+
+
+class Lanes(NamedTuple):
+    """The lanes of a device that was only seen at rest."""
+
+    device_id: int
+    name: str | None
+    pcie_lanes_count: int
+    pcie_lanes_max_count: int
+    look_count: int
+
+
+def judge_lanes(row: Lanes) -> Verdict:
+    """Few lanes; half of them is what boards with two slots give on purpose."""
+    share = row.pcie_lanes_count / row.pcie_lanes_max_count
+    if share >= THRESHOLDS["min_lane_share"].value:
+        return None
+    return Finding(
+        summary=f"GPU {row.device_id} runs on {row.pcie_lanes_count} of {row.pcie_lanes_max_count} PCIe lanes; its generation was not seen under load",
+        evidence=(
+            Evidence("lanes", share, "of the possible", Where(device_id=row.device_id)),
+            Evidence("looks at rest", float(row.look_count), "samples"),
+        ),
+        severity=Severity.MEDIUM,
+        confidence=0.65,
+        label=f"GPU {row.device_id}",
+    )
+
+
 FIXES = (
     Fix(
         "system",
@@ -128,4 +162,5 @@ RULE = Rule(
     fixes=FIXES,
     verify="nvidia-smi --query-gpu=pcie.link.gen.current,pcie.link.width.current under load shows the link's most.",
     doc=__doc__,
+    also=(Sign(("gpu_lane_state",), ("nvidia-smi", "topology"), LANES_SQL, Lanes, judge_lanes),),
 )

@@ -4,7 +4,8 @@ What happens: a process that touches CUDA before it has chosen its device (a ten
 checkpoint names, an empty_cache at import) opens a context on device 0 first. With eight ranks, seven contexts of 200 MiB to 1.2 GiB lie
 on GPU 0, and rank 0 fails where all others have room.
 
-How it is detected: `nvidia-smi` lists a pid on device 0 with 0.1 to 1.2 GiB and on another device with its main memory; or an
+How it is detected: `nvidia-smi` lists a pid on device 0 with 0.1 to 1.2 GiB and on another device with its main memory; or with up to
+2 GiB on the device where another pid has its main memory, whatever the device's number: ranks count from the first visible one. Or an
 out-of-memory text on GPU 0 lists two processes or more, all of that size, that together held what was missing.
 
 When it is not this: one process with much memory: `foreign-gpu-process`. Helpers of one engine on its own device (a tokenizer server, a
@@ -29,16 +30,18 @@ THRESHOLDS = {
 }
 
 SQL = """
-SELECT count(*) AS process_count, coalesce(sum(context_bytes), 0)::BIGINT AS context_bytes, min(pid) AS pid,
-    string_agg(DISTINCT pid::TEXT, ', ') AS pids,
-    EXISTS (SELECT 1 FROM oom WHERE coalesce(device_id, 0) = 0) AS is_blocking
-FROM context_on_first
+SELECT first_device_id, count(*) AS process_count, coalesce(sum(context_bytes), 0)::BIGINT AS context_bytes, min(pid) AS pid,
+    string_agg(DISTINCT pid::TEXT, ', ' ORDER BY pid::TEXT) AS pids,
+    EXISTS (SELECT 1 FROM oom WHERE coalesce(device_id, 0) = first_device_id) AS is_blocking
+FROM context_on_first GROUP BY first_device_id
+ORDER BY context_bytes DESC, first_device_id LIMIT 1
 """
 
 
 class Contexts(NamedTuple):
-    """Contexts on device 0 of processes that work elsewhere."""
+    """Contexts on the first device of processes that work elsewhere."""
 
+    first_device_id: int
     process_count: int
     context_bytes: int
     pid: int | None
@@ -50,10 +53,15 @@ def judge(row: Contexts) -> Verdict:
     """Any such process."""
     if row.process_count < THRESHOLDS["least_count"].value:
         return None
+    who = (
+        "a process that works on another GPU holds"
+        if row.process_count == 1
+        else f"{row.process_count} processes that work on other GPUs hold"
+    )
     return Finding(
-        summary=f"{row.process_count} processes that work on other GPUs hold {format_bytes(row.context_bytes)} of contexts on GPU 0 (pid {row.pids})",
+        summary=f"{who} {format_bytes(row.context_bytes)} of contexts on GPU {row.first_device_id} (pid {row.pids})",
         evidence=(
-            Evidence("contexts on GPU 0", row.context_bytes, "bytes", Where(device_id=0, pid=row.pid)),
+            Evidence("contexts there", row.context_bytes, "bytes", Where(device_id=row.first_device_id, pid=row.pid)),
             Evidence("processes", row.process_count, "processes"),
         ),
         severity=Severity.HIGH if row.is_blocking else Severity.MEDIUM,

@@ -7,7 +7,8 @@ first large tensor, whatever its own settings are. The message always advises ex
 How it is detected: out-of-memory texts of today name the processes on the device; what they hold is foreign, and so is
 whatever is neither free nor the failing process' own, named or not. Texts of before 2023 name nobody: own memory is then what
 PyTorch had reserved plus 1.5 GiB for context and libraries, and the finding is called probable. It fires when others hold at
-least 1 GiB and 5 % of the device, and no less than the allocation that failed. An engine that refused to start or to size its
+least 1 GiB and 5 % of the device, and no less than the allocation that failed; where none of them is named, 2 GiB and 10 %, since
+displays and the driver hold some everywhere. An engine that refused to start or to size its
 cache while `nvidia-smi` lists others, and samples that know which processes are the run's own, are the other signs.
 
 When it is not this: in a container the failing process itself is listed as `Process N`: `own-pid-in-container`. Contexts of a
@@ -33,6 +34,10 @@ THRESHOLDS = {
         1, "GiB", source="below this it may be contexts and libraries; LlamaFactory#182, ai-toolkit#277"
     ),
     "least_share": Threshold(0.05, "share of the device", source="LlamaFactory#182, ai-toolkit#277: 83 % and 99 %"),
+    "least_unnamed_gib": Threshold(
+        2, "GiB that no process is named for", source="desktops and WSL hold 0.5 to 1.6 GiB for displays"
+    ),
+    "least_unnamed_share": Threshold(0.1, "share of the device that no process is named for", source="as above"),
     "grave_share": Threshold(0.5, "share of the device", source="ai-toolkit#277: 98.7 % foreign, 1.2 % own"),
     "reserve_share": Threshold(
         0.02, "share of the device", source="vLLM measures free memory before its own context is complete"
@@ -45,7 +50,7 @@ WITH name AS (SELECT pid, any_value(name) AS name FROM (
 SELECT cause, count(*) FILTER (cause = 'foreign') OVER () AS failure_count, device_id, tried_bytes, total_bytes, free_bytes, own_bytes,
     is_own_known, foreign_bytes, named_foreign_count, largest_foreign_id AS pid, name.name, largest_foreign_bytes
 FROM oom_cause LEFT JOIN name ON name.pid = largest_foreign_id
-WHERE total_bytes > 0 AND foreign_bytes IS NOT NULL AND tried_bytes IS NOT NULL
+WHERE total_bytes > 0 AND foreign_bytes IS NOT NULL AND tried_bytes IS NOT NULL AND own_bytes IS NOT NULL
 ORDER BY (cause = 'foreign') DESC, foreign_bytes DESC, source_id, oom_event_id
 LIMIT 1
 """

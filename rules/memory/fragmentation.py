@@ -5,8 +5,10 @@ be given back, however little of it is used, and a large tensor finds no piece t
 offloading back and forth bring it about.
 
 How it is detected: an out-of-memory text where what is reserved but unallocated is no less than what was asked for, and at least 1 GiB
-and 5 % of the device. In a snapshot: free memory in segments that also hold live blocks is enough for the request and its longest
-piece is not; or it is at least 1 GiB and a fifth of all that is reserved, in pieces of which the longest has less than half.
+and 5 % of the device; or, less surely, where only both together, the unused and the free memory, would have been enough: cached
+segments are given back before a failure, so that what is left lies beside live blocks. In a snapshot: free memory in segments that also hold live blocks is enough for the request and its longest
+piece is not; or it is at least 1 GiB and a fifth of all that is reserved, in pieces of which the longest has less than half. In torch.cuda.memory_summary():
+non-releasable memory of that size, and a failure.
 
 When it is not this: a full card always has some slack: less than the request clears this rule, whatever the message advises. Segments
 that grow in place (expandable) show as one huge segment and are left out. Wholly free segments are given back before a failure.
@@ -35,7 +37,7 @@ THRESHOLDS = {
 }
 
 SQL = """
-SELECT cause, device_id, tried_bytes, total_bytes, unused_bytes FROM oom_cause
+SELECT cause, device_id, tried_bytes, total_bytes, unused_bytes, free_bytes FROM oom_cause
 WHERE unused_bytes IS NOT NULL AND tried_bytes IS NOT NULL AND total_bytes > 0
 ORDER BY (cause = 'fragmentation') DESC, unused_bytes - tried_bytes DESC LIMIT 1
 """
@@ -49,21 +51,24 @@ class Failure(NamedTuple):
     tried_bytes: int
     total_bytes: int
     unused_bytes: int
+    free_bytes: int | None
 
 
 def judge(row: Failure) -> Verdict:
     """More is unused than was asked for."""
     if row.cause == "fragmentation":
+        is_enough = row.unused_bytes >= row.tried_bytes
+        free = "" if is_enough else f" and {format_bytes(row.free_bytes or 0)} are free outside of it"
         return Finding(
-            summary=f"{format_bytes(row.unused_bytes)} lie unused inside PyTorch's allocator while {format_bytes(row.tried_bytes)} in one piece failed",
+            summary=f"{format_bytes(row.unused_bytes)} lie unused inside PyTorch's allocator{free} while {format_bytes(row.tried_bytes)} in one piece failed",
             evidence=(
                 Evidence("reserved and unallocated", row.unused_bytes, "bytes", Where(device_id=row.device_id)),
                 Evidence("allocation that failed", row.tried_bytes, "bytes"),
                 Evidence("share of the device", row.unused_bytes / row.total_bytes, "share"),
             ),
-            severity=Severity.CRITICAL,
+            severity=Severity.CRITICAL if is_enough else Severity.HIGH,
             bytes=row.unused_bytes,
-            confidence=0.9,
+            confidence=0.9 if is_enough else 0.6,
         )
     if row.unused_bytes < row.tried_bytes:
         return Cleared(
@@ -134,6 +139,50 @@ def judge_snapshot(row: Snapshot) -> Verdict:
     )
 
 
+SUMMARY_SQL = """
+SELECT device_id, reserved_bytes, unreleasable_bytes, coalesce(oom_count, 0) AS oom_count,
+    EXISTS (SELECT 1 FROM oom_cause WHERE cause <> 'fragmentation') AS is_explained
+FROM allocator_summary WHERE reserved_bytes > 0 AND unreleasable_bytes IS NOT NULL
+ORDER BY unreleasable_bytes DESC LIMIT 1
+"""
+
+
+class Summary(NamedTuple):
+    """What torch.cuda.memory_summary() says of memory that is free and cannot be given back."""
+
+    device_id: int | None
+    reserved_bytes: int
+    unreleasable_bytes: int
+    oom_count: int
+    is_explained: bool
+
+
+def judge_summary(row: Summary) -> Verdict:
+    """Much is free beside live blocks, and an allocation has failed."""
+    share = row.unreleasable_bytes / row.reserved_bytes
+    is_much = (
+        row.unreleasable_bytes >= THRESHOLDS["least_gib"].value * 2**30 and share >= THRESHOLDS["waste_share"].value
+    )
+    if not is_much or not row.oom_count or row.is_explained:
+        return Cleared(
+            f"{format_bytes(row.unreleasable_bytes)} ({share:.0%} of what is reserved) are free and cannot be given back"
+        )
+    return Finding(
+        summary=f"{format_bytes(row.unreleasable_bytes)} of {format_bytes(row.reserved_bytes)} reserved are free in segments that live blocks hold"
+        f" ({share:.0%}), and an allocation has failed",
+        evidence=(
+            Evidence(
+                "free and held back by live blocks", row.unreleasable_bytes, "bytes", Where(device_id=row.device_id)
+            ),
+            Evidence("share of what is reserved", share, "share"),
+            Evidence("failures", row.oom_count, "failures"),
+        ),
+        severity=Severity.HIGH,
+        bytes=row.unreleasable_bytes,
+        confidence=0.65,
+    )
+
+
 FIXES = (
     Fix(
         "pytorch",
@@ -164,5 +213,8 @@ RULE = Rule(
     fixes=FIXES,
     verify="reserved but unallocated memory stays under 2 % of the device, and the request succeeds.",
     doc=__doc__,
-    also=(Sign(("allocator_block",), ("memory-snapshot",), SNAPSHOT_SQL, Snapshot, judge_snapshot),),
+    also=(
+        Sign(("allocator_block",), ("memory-snapshot",), SNAPSHOT_SQL, Snapshot, judge_snapshot),
+        Sign(("allocator_summary",), ("memory-snapshot",), SUMMARY_SQL, Summary, judge_summary),
+    ),
 )

@@ -3,7 +3,8 @@
 What happens: with nothing to spare, every change (a longer prompt, a new shape, a library's workspace) makes the allocator free its
 cache, wait for the device and ask the driver again. That costs milliseconds each time, and ends in a failure some day.
 
-How it is detected: an allocation failed, the process itself holds the device, and nothing more specific explains it. Or 98.5 % of the
+How it is detected: an allocation failed, the process itself holds the device, and nothing more specific explains it; or the driver
+refused with room left and lists nobody, which is said with little confidence. Or 98.5 % of the
 device and more is in use while it works. Or the allocator says that it had to try again (`cudaMalloc retries`, or the warning
 `memory allocation failed with OOM on device`, which is no failure by itself).
 
@@ -33,11 +34,12 @@ THRESHOLDS = {
 }
 
 SQL = """
-SELECT cause, tried_bytes, nullif(total_bytes, 0) AS total_bytes, allocated_bytes, free_bytes, own_bytes, outside_bytes, device_id, phase,
+SELECT cause, tried_bytes, nullif(total_bytes, 0) AS total_bytes, allocated_bytes, free_bytes, own_bytes, outside_bytes, foreign_bytes, device_id, phase,
+    EXISTS (SELECT 1 FROM engine_choice WHERE setting = 'dtype' AND told = 'float32') AS is_fp32,
     (SELECT stack FROM memory_by_stack WHERE stack IS NOT NULL LIMIT 1) AS stack,
     (SELECT held_bytes FROM memory_by_stack WHERE stack IS NOT NULL LIMIT 1) AS held_bytes
 FROM oom_cause
-ORDER BY (cause = 'full') DESC, (cause = 'pool') DESC, source_id, oom_event_id LIMIT 1
+ORDER BY (cause = 'full') DESC, (cause = 'pool') DESC, (cause = 'refused') DESC, source_id, oom_event_id LIMIT 1
 """
 
 
@@ -51,8 +53,10 @@ class Failure(NamedTuple):
     free_bytes: int | None
     own_bytes: int | None
     outside_bytes: int | None
+    foreign_bytes: int
     device_id: int | None
     phase: str | None
+    is_fp32: bool
     stack: str | None
     held_bytes: int | None
 
@@ -67,26 +71,79 @@ def judge(row: Failure) -> Verdict:
             confidence=0.3,
             label="nobody says by whom",
         )
+    if row.cause == "refused":
+        return _refused(row)
     if row.cause not in {"full", "pool"} or row.total_bytes is None or row.tried_bytes is None:
         return None
     what = "the KV pool that the engine has sized itself" if row.cause == "pool" else "the run's own tensors"
+    held = f"{format_bytes(row.allocated_bytes or 0)} of {format_bytes(row.total_bytes)} are allocated"
+    if row.allocated_bytes is None:  # a message that was cut
+        what = "the process"
+        held = f"{format_bytes(row.free_bytes or 0)} of {format_bytes(row.total_bytes)} are free"
+    one = row.cause == "pool" or row.allocated_bytes is None
     return Finding(
-        summary=f"{what} fill{'s' if row.cause == 'pool' else ''} the device: {format_bytes(row.allocated_bytes or 0)} of {format_bytes(row.total_bytes)} are allocated,"
-        f" and {format_bytes(row.tried_bytes)} more do not fit",
+        summary=f"{what} fill{'s' if one else ''} the device: {held}, and {format_bytes(row.tried_bytes)} more do not fit",
         evidence=(
             Evidence("allocated by PyTorch", row.allocated_bytes or 0, "bytes", Where(device_id=row.device_id)),
             Evidence("free", row.free_bytes or 0, "bytes"),
             Evidence("allocation that failed", row.tried_bytes, "bytes"),
+            *((Evidence("held by others", row.foreign_bytes, "bytes"),) if row.foreign_bytes >= 2**29 else ()),
             *(
                 (Evidence("stack that holds most", row.stack, ""), Evidence("held by it", row.held_bytes or 0, "bytes"))
                 if row.stack
                 else ()
             ),
         ),
-        severity=Severity.HIGH,
+        severity=Severity.MEDIUM
+        if row.is_fp32
+        else Severity.HIGH,  # half of it would do: wrong-dtype-fp32 stands before this
         bytes=row.tried_bytes,
         confidence=0.7 if row.stack else 0.5,
         label=f"by {what}",
+    )
+
+
+def _refused(row: Failure) -> Finding:
+    """Refused by a driver that lists nobody, with room left: nothing in the text says why."""
+    return Finding(
+        summary=f"the driver refused {format_bytes(row.tried_bytes or 0)} with {format_bytes(row.free_bytes or 0)} of {format_bytes(row.total_bytes or 0)} free:"
+        " the device is not full, and the message does not say what is",
+        evidence=(
+            Evidence("free on the device", row.free_bytes or 0, "bytes", Where(device_id=row.device_id)),
+            Evidence("allocation that failed", row.tried_bytes or 0, "bytes"),
+            Evidence("allocated by PyTorch", row.allocated_bytes or 0, "bytes"),
+        ),
+        severity=Severity.HIGH,
+        bytes=row.tried_bytes,
+        confidence=0.4,
+        label="refused with room left",
+        fixes=REFUSED_FIXES,
+    )
+
+
+HIDDEN_SQL = """
+SELECT count(*) AS failure_count FROM refusal WHERE refusal = 'nvml_assert'
+    AND NOT EXISTS (SELECT 1 FROM refusal AS slice WHERE slice.refusal IN ('mig_id', 'mig_named'))
+    AND NOT EXISTS (SELECT 1 FROM mig_instance) AND NOT EXISTS (SELECT 1 FROM oom)
+"""
+
+
+class Hidden(NamedTuple):
+    """Failures whose report failed."""
+
+    failure_count: int
+
+
+def judge_hidden(row: Hidden) -> Verdict:
+    """The allocator asks the driver who holds the device only after an allocation has failed."""
+    if row.failure_count == 0:
+        return None
+    return Finding(
+        summary="an allocation failed, and so did the allocator's question to the driver who holds the device: out of memory, without figures",
+        evidence=(Evidence("failures", row.failure_count, "failures"),),
+        severity=Severity.HIGH,
+        confidence=0.5,
+        label="the report of it failed too",
     )
 
 
@@ -199,8 +256,9 @@ def judge_retries(row: Retries) -> Verdict:
         if row.tried_bytes is not None
         else ""
     )
+    times = "once" if row.retry_count == 1 else f"{row.retry_count} times"
     return Finding(
-        summary=f"the allocator had to give cached memory back and ask again {row.retry_count} times{sizes}; the run went on",
+        summary=f"the allocator had to give cached memory back and ask again {times}{sizes}",
         evidence=(Evidence("retries", row.retry_count, "retries"),),
         severity=Severity.HIGH if row.retry_count >= THRESHOLDS["grave_retries"].value else Severity.MEDIUM,
         bytes=row.tried_bytes,
@@ -208,6 +266,20 @@ def judge_retries(row: Retries) -> Verdict:
     )
 
 
+REFUSED_FIXES = (
+    Fix(
+        "system",
+        "under Windows: a larger page file (System properties, Advanced, Performance, Virtual memory), and what else holds committed memory closed",
+        "each allocation on the device is also counted against the memory that Windows may commit: page file and RAM together",
+        source="https://learn.microsoft.com/en-us/troubleshoot/windows-client/performance/introduction-to-the-page-file",
+    ),
+    Fix(
+        "pytorch",
+        "no torch.cuda.set_per_process_memory_fraction below 1; print torch.cuda.mem_get_info() right before the allocation",
+        "tells a limit of the process from a device that others have filled meanwhile",
+        source="https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.mem_get_info.html (checked on 2.13)",
+    ),
+)
 FIXES = (
     Fix(
         "vllm",
@@ -249,6 +321,7 @@ RULE = Rule(
             ("allocator_block", "allocator_step"), ("memory-snapshot",), SNAPSHOT_SQL, SnapshotFailure, judge_snapshot
         ),
         Sign(("gpu_sample",), ("nvidia-smi", "nvml"), USED_SQL, Used, judge_used),
+        Sign(("memory_refusal",), ("oom-text",), HIDDEN_SQL, Hidden, judge_hidden),
         Sign(("allocation_retry",), ("oom-text",), RETRIED_SQL, Retries, judge_retries),
         Sign(("allocator_summary",), ("memory-snapshot",), SUMMARY_SQL, Retries, judge_retries),
     ),

@@ -8,7 +8,7 @@ the card is free and the allocation fails all the same.
 How it is detected: the engine's size of the device is more than 1.2 times what CUDA or the slice says; or a `MIG-` id was not
 understood; or an allocation failed with more free on the device than it asked for.
 
-When it is not this: a small total in an out-of-memory text on a large card is normal inside a slice. A full card: the other memory
+When it is not this: Windows refuses with room left where its page file is full: `headroom-thin`. A small total in an out-of-memory text on a large card is normal inside a slice. A full card: the other memory
 rules.
 """
 
@@ -33,7 +33,7 @@ THRESHOLDS = {
 
 SQL = """
 SELECT refusal, framework, EXISTS (SELECT 1 FROM mig_instance) OR EXISTS (SELECT 1 FROM gpu_sample WHERE is_mig_on)
-    OR EXISTS (SELECT 1 FROM refusal WHERE refusal = 'mig_id') AS is_mig_seen
+    OR EXISTS (SELECT 1 FROM refusal WHERE refusal IN ('mig_id', 'mig_named')) AS is_mig_seen
 FROM refusal WHERE refusal IN ('mig_id', 'nvml_assert')
 ORDER BY (refusal = 'mig_id') DESC, line_id LIMIT 1
 """
@@ -104,7 +104,7 @@ def judge_sizes(row: Sizes) -> Verdict:
 
 
 CAPPED_SQL = """
-SELECT tried_bytes, free_bytes, total_bytes, allocated_bytes + coalesce(unused_bytes, 0) AS held_bytes, allowed_bytes, device_id FROM oom_cause
+SELECT tried_bytes, free_bytes, total_bytes, allocated_bytes + coalesce(unused_bytes, 0) AS held_bytes, allowed_bytes, device_id, is_accounted FROM oom_cause
 WHERE cause = 'capped' AND free_bytes IS NOT NULL AND total_bytes > 0 AND tried_bytes IS NOT NULL ORDER BY source_id, oom_event_id LIMIT 1
 """
 
@@ -118,6 +118,7 @@ class Capped(NamedTuple):
     held_bytes: int | None
     allowed_bytes: int | None
     device_id: int | None
+    is_accounted: bool
 
 
 def judge_capped(row: Capped) -> Verdict:
@@ -133,7 +134,7 @@ def judge_capped(row: Capped) -> Verdict:
         ),
         severity=Severity.CRITICAL,
         bytes=row.free_bytes,
-        confidence=0.8,
+        confidence=0.8 if row.is_accounted else 0.6,
         label="a limit below the card's size",
         fixes=LIMIT_FIXES,
     )

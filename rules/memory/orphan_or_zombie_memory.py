@@ -4,8 +4,8 @@ What happens: a worker whose parent died goes on holding its context. A process 
 or FUSE mount) or a zombie whose threads still run cannot be ended, and its memory is not given back. The next start finds a GPU
 that is full although nobody seems to use it.
 
-How it is detected: either `nvidia-smi` says that no process runs while at least 1 GiB and 5 % of the device is in use, or the
-processes it lists are in state D or Z, or have lost their parent (parent pid 1) and hold that much. It is critical where a run
+How it is detected: either `nvidia-smi` says that no process runs, or lists none that computes on this device while it names those of
+others, and at least 1 GiB and 5 % of the device is in use beyond what is listed; or the processes it lists are in state D or Z, or have lost their parent (parent pid 1) and hold that much. It is critical where a run
 failed for want of memory.
 
 When it is not this: from inside a container without the host's pids the table is empty although the owner is well:
@@ -34,14 +34,15 @@ THRESHOLDS = {
 }
 
 SQL = """
-SELECT device_id, total_bytes, used_bytes, unlisted_bytes, process_count, process_list, is_pid_namespace, stuck_bytes, stuck_count, orphan_count,
+SELECT device_id, total_bytes, used_bytes, unlisted_bytes, compute_count AS process_count, unsized_count, driver_model,
+    process_list, is_pid_namespace, stuck_bytes, stuck_count, orphan_count,
     largest_id AS pid, largest_name AS name, is_shared,
     (SELECT max(busy_share) FROM gpu_sample WHERE gpu_sample.source_id = device_holding.source_id
         AND gpu_sample.device_id IS NOT DISTINCT FROM device_holding.device_id) AS busy_share,
     (SELECT count(*) FROM host_process WHERE process_state IN ('D', 'Z')) AS stuck_host_count,
     EXISTS (SELECT 1 FROM oom_event) OR EXISTS (SELECT 1 FROM memory_refusal) AS is_blocking
 FROM device_holding WHERE total_bytes > 0 AND used_bytes IS NOT NULL
-ORDER BY greatest(stuck_bytes, CASE WHEN process_count = 0 THEN unlisted_bytes ELSE 0 END) DESC, source_id, device_id LIMIT 1
+ORDER BY greatest(stuck_bytes, CASE WHEN compute_count = 0 THEN unlisted_bytes ELSE 0 END) DESC, source_id, device_id LIMIT 1
 """
 
 
@@ -53,6 +54,8 @@ class Holding(NamedTuple):
     used_bytes: int
     unlisted_bytes: int
     process_count: int
+    unsized_count: int
+    driver_model: str | None
     process_list: str | None
     is_pid_namespace: bool
     stuck_bytes: int
@@ -73,7 +76,12 @@ def lost_bytes(row: Holding) -> int:
     is_at_work = (row.busy_share or 0.0) > THRESHOLDS[
         "busy_share"
     ].value  # somebody computes whom the table cannot name
-    nobody = row.process_count == 0 and not is_at_work and (row.process_list == "none" or row.stuck_host_count > 0)
+    is_told = row.process_list == "listed" and row.unsized_count == 0 and row.driver_model != "wddm"
+    nobody = (
+        row.process_count == 0
+        and not is_at_work
+        and (row.process_list == "none" or is_told or row.stuck_host_count > 0)
+    )
     return max(row.stuck_bytes, row.unlisted_bytes if nobody else 0)
 
 
@@ -83,7 +91,7 @@ def judge(row: Holding) -> Verdict:
     if lost < THRESHOLDS["least_gib"].value * 2**30 or lost < THRESHOLDS["least_share"].value * row.total_bytes:
         return None
     if row.process_count == 0:
-        whose = "no process is listed for it" + (
+        whose = "no process that computes is listed for it" + (
             f", {row.stuck_host_count} processes are stuck" if row.stuck_host_count else ""
         )
     else:
@@ -100,7 +108,7 @@ def judge(row: Holding) -> Verdict:
         ),
         severity=Severity.CRITICAL if row.is_blocking else Severity.HIGH,
         bytes=lost,
-        confidence=0.9 if is_sure else 0.7,
+        confidence=0.9 if is_sure else 0.7 if row.process_list == "none" else 0.6,
     )
 
 

@@ -5,7 +5,8 @@ its intermediate tensors of attention and feed-forward layers side by side; atte
 Memory falls back as soon as the step is over, so that nothing is to be seen between failures.
 
 How it is detected: an allocation fails in attention or feed-forward of a prefill or of the engine's own profiling run, and neither
-other processes, fragmentation nor a reserved cache explain it. In a snapshot's history: the level rises by at least 15 % of the device
+other processes, fragmentation nor a reserved cache explain it; or a server says that its largest batch of prompts does not fit. In a
+snapshot's history: the level rises by at least 15 % of the device
 for less than a fifth of the time and falls back to where it was.
 
 When it is not this: a KV cache that grows stays: `kv-unpaged-contiguous`. The tensor of all logits: `logits-logprob-peak`. Failures
@@ -86,6 +87,31 @@ def judge(row: Failure) -> Verdict:
     )
 
 
+REFUSED_SQL = """
+SELECT model_length_count AS token_count FROM refusal WHERE refusal = 'prefill_tokens'
+    AND NOT EXISTS (SELECT 1 FROM oom WHERE total_bytes IS NOT NULL)
+ORDER BY source_id, line_id LIMIT 1
+"""
+
+
+class Refused(NamedTuple):
+    """A server that could not compute its largest batch of prompts before it began."""
+
+    token_count: int | None
+
+
+def judge_refused(row: Refused) -> Verdict:
+    """The server's own words, where no failure with figures stands beside them."""
+    tokens = f"{row.token_count:,} tokens of prompts" if row.token_count else "its largest batch of prompts"
+    return Finding(
+        summary=f"the server found no memory for {tokens} at once, and did not start",
+        evidence=(Evidence("tokens of prompts in one batch", row.token_count or 0, "tokens"),),
+        severity=Severity.CRITICAL,
+        confidence=0.75,
+        fixes=(TGI,),
+    )
+
+
 SPIKE_SQL = """
 SELECT spike.device_id, peak_bytes, base_bytes, end_bytes, share_of_history, piece_count, spike.stack, total_bytes,
     EXISTS (SELECT 1 FROM allocator_step WHERE action = 'oom') AS is_failed,
@@ -154,6 +180,12 @@ TRANSFORMERS = Fix(
     "attention no longer writes its scores out; a prompt is taken in pieces",
     source="https://huggingface.co/docs/transformers/llm_optims (prefill_chunk_size checked on 5.24)",
 )
+TGI = Fix(
+    "tgi",
+    "--max-batch-prefill-tokens lower (and --max-input-tokens with it); --cuda-memory-fraction only where nobody else is on the device",
+    "the start computes a batch of that many tokens, and so do long prompts later",
+    source="https://huggingface.co/docs/text-generation-inference/reference/launcher (checked on 3.3)",
+)
 FIXES = (
     VLLM,
     Fix(
@@ -163,6 +195,7 @@ FIXES = (
         source="https://docs.sglang.ai/advanced_features/hyperparameter_tuning.html (checked on main of 2026), sglang PR#23181",
     ),
     TENSORRT,
+    TGI,
     TRANSFORMERS,
 )
 STARTING = (
@@ -179,6 +212,7 @@ STARTING = (
         source="https://docs.sglang.ai/advanced_features/hyperparameter_tuning.html (checked on main of 2026), sglang PR#23181",
     ),
     TENSORRT,
+    TGI,
     TRANSFORMERS,
 )
 
@@ -191,5 +225,8 @@ RULE = Rule(
     fixes=FIXES,
     verify="at the longest prompt memory stays under 95 % of the device.",
     doc=__doc__,
-    also=(Sign(("allocator_step",), ("memory-snapshot",), SPIKE_SQL, Spike, judge_spike),),
+    also=(
+        Sign(("allocator_step",), ("memory-snapshot",), SPIKE_SQL, Spike, judge_spike),
+        Sign(("memory_refusal",), ("oom-text",), REFUSED_SQL, Refused, judge_refused),
+    ),
 )

@@ -38,7 +38,7 @@ oom_event = Table(
     text_column(
         "text_form",
         "cached: of 2018; reserved: says what is reserved in total; process: names processes; driver: the driver's own "
-        "words; heap: the allocator of another library",
+        "words; heap: the allocator of another library; async: the allocator of the driver's own pools",
     ),
     whole("tried_bytes", "what was asked for; NULL where not said"),
     whole("total_bytes", "size of the device as the failing process sees it"),
@@ -83,7 +83,9 @@ memory_refusal = Table(
         "startup_free: less is free than the engine may take; model_length: the longest sequence does not fit; "
         "no_kv_room: nothing is left for the KV cache; free_grew: somebody freed memory while it was measured; "
         "unbalanced: ranks see different free memory; pool_full: a batch found no room in the KV pool; "
-        "mig_id: the name of a MIG slice was not understood; nvml_assert: the allocator could not ask the driver",
+        "prefill_tokens: the largest batch of prompts does not fit; "
+        "mig_id: the name of a MIG slice was not understood; nvml_assert: the allocator could not ask the driver; "
+        "mig_named: no refusal, but a line that says that the device is a MIG slice",
     ),
     whole("free_bytes", "free when it was measured"),
     whole("later_free_bytes", "free when it was measured again"),

@@ -1,10 +1,14 @@
 -- oom: failures to allocate, each told once, with what follows from their figures: who held the memory, and how much of it the failing process
 -- could still have used. A text without `this process` is of a container or of an old PyTorch: the process that holds about what PyTorch says is
--- the failing one itself; where none is listed, its context is taken as 1.5 GiB. Memory nobody is listed for is foreign all the same.
+-- the failing one itself; where none is listed, its context is taken as 1.5 GiB. Memory nobody is listed for is foreign all the same. A text that lists nobody
+-- at all (`is_accounted` false) is of an old PyTorch, or of Windows, where the driver cannot be asked; only Windows shows all of a card's memory as its
+-- size, a whole number of GiB.
 CREATE TABLE oom AS
 WITH told AS (
     SELECT *,
         coalesce(reserved_unallocated_bytes, reserved_bytes - allocated_bytes) AS unused_bytes,
+        -- a driver that cannot see into a container counts nothing for the process that holds all
+        CASE WHEN own_process_bytes >= 0.98 * coalesce(allocated_bytes, 0) THEN own_process_bytes END AS counted_own_bytes,
         row_number() OVER (
             PARTITION BY source_id, device_id, text_form, tried_bytes, total_bytes, free_bytes, allocated_bytes, rank,
                 CASE WHEN tried_bytes IS NULL THEN phase END
@@ -26,7 +30,7 @@ event AS (
 listed AS (
     SELECT event.source_id, event.oom_event_id, process.pid, process.memory_bytes,
         -- an engine that allocates outside PyTorch and is the only one listed is the failing one too
-        event.own_process_bytes IS NULL AND (event.framework = 'tensorrt-llm' AND event.allocated_bytes < 0.05 * process.memory_bytes
+        event.counted_own_bytes IS NULL AND (event.framework = 'tensorrt-llm' AND event.allocated_bytes < 0.05 * process.memory_bytes
             AND count(*) OVER (PARTITION BY event.source_id, event.oom_event_id) = 1
             OR abs(process.memory_bytes - (event.allocated_bytes + coalesce(event.unused_bytes, 0)))
                 <= greatest(2 * 2 ** 30, 0.1 * (event.allocated_bytes + coalesce(event.unused_bytes, 0)))
@@ -49,12 +53,17 @@ others AS (
 ),
 sized AS (
     SELECT event.*, others.* EXCLUDE (source_id, oom_event_id),
-        coalesce(event.own_process_bytes, own_listed_bytes) IS NOT NULL AS is_own_known,
-        coalesce(event.own_process_bytes, own_listed_bytes, allocated_bytes + coalesce(unused_bytes, 0) + 1.5 * 2 ** 30) AS own_bytes
+        coalesce(event.counted_own_bytes, own_listed_bytes) IS NOT NULL AS is_own_known,
+        coalesce(event.counted_own_bytes, own_listed_bytes,
+            -- the asynchronous allocator does not say what its pool holds: all that is not free may be its own
+            CASE WHEN event.text_form = 'async' THEN total_bytes - free_bytes END,
+            allocated_bytes + coalesce(unused_bytes, 0) + 1.5 * 2 ** 30) AS own_bytes
     FROM event LEFT JOIN others USING (source_id, oom_event_id)
 )
 SELECT source_id, oom_event_id, line_id, first_line_id, framework, device_id, pid, rank, text_form, phase, hot_spot, is_serving, text AS stack,
     tried_bytes, total_bytes, free_bytes, allocated_bytes, unused_bytes::BIGINT AS unused_bytes, private_pool_bytes, own_process_bytes, allowed_bytes,
+    own_process_bytes IS NOT NULL OR coalesce(named_foreign_count, 0) > 0 OR own_listed_id IS NOT NULL OR allowed_bytes IS NOT NULL AS is_accounted,
+    coalesce(NOT is_accounted AND abs(total_bytes / 2 ** 30 - round(total_bytes / 2 ** 30)) < 0.02, false) AS is_windows,
     own_bytes::BIGINT AS own_bytes, is_own_known, own_listed_id, own_listed_bytes,
     coalesce(named_foreign_count, 0) AS named_foreign_count, coalesce(context_count, 0) AS context_count, largest_foreign_id, largest_foreign_bytes,
     coalesce(named_foreign_bytes, 0)::BIGINT AS named_foreign_bytes,

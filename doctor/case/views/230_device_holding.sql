@@ -15,7 +15,7 @@ held AS (
     ) AS seen USING (pid)
 ),
 listed AS (
-    SELECT source_id, look_id, device_id, count(DISTINCT pid) AS process_count,
+    SELECT source_id, look_id, device_id, count(DISTINCT pid) AS process_count, count(DISTINCT pid) FILTER (coalesce(process_type, 'c') <> 'g') AS compute_count,
         count(*) FILTER (memory_bytes IS NULL) AS unsized_count, coalesce(sum(memory_bytes), 0)::BIGINT AS listed_bytes,
         count(*) FILTER (is_in_proc = false) AS absent_count,
         count(*) FILTER (process_state IN ('D', 'Z')) AS stuck_count,
@@ -31,7 +31,8 @@ mps AS (
 )
 SELECT source_id, device_id, look_id, fullest.name, driver_model, memory_total_bytes AS total_bytes, memory_used_bytes AS used_bytes,
     memory_free_bytes AS free_bytes, process_list, coalesce(is_pid_namespace, false) AS is_pid_namespace, coalesce(is_mig_on, false) AS is_mig_on,
-    coalesce(is_shared, false) AS is_shared, coalesce(process_count, 0) AS process_count, coalesce(unsized_count, 0) AS unsized_count, busy_share,
+    coalesce(is_shared, false) AS is_shared, coalesce(process_count, 0) AS process_count,
+    coalesce(compute_count, 0) AS compute_count, coalesce(unsized_count, 0) AS unsized_count, busy_share,
     coalesce(listed_bytes, 0) AS listed_bytes, coalesce(absent_count, 0) AS absent_count, coalesce(stuck_count, 0) AS stuck_count,
     coalesce(orphan_count, 0) AS orphan_count, coalesce(stuck_bytes, 0) AS stuck_bytes, coalesce(foreign_bytes, 0) AS foreign_bytes,
     coalesce(own_count, 0) AS own_count, largest_id, largest_name,
@@ -40,16 +41,23 @@ FROM fullest LEFT JOIN listed USING (source_id, look_id, device_id) LEFT JOIN mp
 WHERE fullness_place = 1
 ORDER BY source_id, device_id;
 
--- context_on_first: processes whose main memory is on another device and that hold a bare context on device 0 as well.
+-- context_on_first: processes whose main memory is on another device and that hold little on device 0, or on the device of another one's main memory.
+-- Up to 2 GiB: a checkpoint loaded onto the device it names brings some tensors along. A model spread over devices has one process on all of them.
 CREATE TABLE context_on_first AS
 WITH held AS (
     SELECT source_id, look_id, pid, device_id, max(memory_bytes) AS memory_bytes, any_value(name) AS name FROM gpu_process
-    WHERE memory_bytes IS NOT NULL GROUP BY ALL
+    WHERE memory_bytes IS NOT NULL AND device_id IS NOT NULL GROUP BY ALL
+),
+main AS (
+    SELECT source_id, look_id, pid, arg_max(device_id, memory_bytes) AS device_id, max(memory_bytes) AS memory_bytes FROM held GROUP BY ALL
 )
-SELECT first.source_id, first.look_id, first.pid, first.name, first.memory_bytes AS context_bytes, main.device_id, main.memory_bytes AS main_bytes
-FROM held AS first JOIN held AS main USING (source_id, look_id, pid)
-WHERE first.device_id = 0 AND main.device_id > 0 AND first.memory_bytes BETWEEN 0.1 * 2 ** 30 AND 1.2 * 2 ** 30
-    AND main.memory_bytes > 2 * first.memory_bytes
+SELECT first.source_id, first.look_id, first.pid, first.name, first.device_id AS first_device_id, first.memory_bytes AS context_bytes, main.device_id,
+    main.memory_bytes AS main_bytes
+FROM held AS first JOIN main USING (source_id, look_id, pid)
+WHERE first.device_id <> main.device_id AND main.memory_bytes > 2 * first.memory_bytes
+    AND (first.device_id = 0 AND first.memory_bytes BETWEEN 0.1 * 2 ** 30 AND 1.2 * 2 ** 30
+        OR first.memory_bytes BETWEEN 0.1 * 2 ** 30 AND 2 * 2 ** 30
+            AND EXISTS (SELECT 1 FROM main AS host WHERE host.source_id = first.source_id AND host.look_id = first.look_id
+                AND host.device_id = first.device_id AND host.pid <> first.pid))
 QUALIFY first.look_id = max(first.look_id) OVER (PARTITION BY first.source_id)
-    AND row_number() OVER (PARTITION BY first.source_id, first.pid ORDER BY main.memory_bytes DESC) = 1
-ORDER BY first.source_id, first.pid;
+ORDER BY first.source_id, first.device_id, first.pid;

@@ -1,7 +1,8 @@
--- oom_cause: the one cause of each failure, in this order: a limit below the card's size, memory spilled to the host, memory that dead or stuck
--- processes still hold, other processes, fragmentation,
--- a cache kept whole for every request, the peak that the failing frames name, memory outside the allocator, growth, and last a card that the
--- process has filled by itself. The other figures stay in the row, so that what looks guilty can be cleared with its number.
+-- oom_cause: the one cause of each failure, in this order: a limit below the card's size, a refusal that nothing explains, memory spilled to the
+-- host, memory that dead or stuck processes still hold, other processes, fragmentation, a cache kept whole for every request, the peak that the
+-- failing frames name, pieces that only together would have been enough, growth, memory outside the allocator, and last a card that the process
+-- has filled by itself. The other figures stay in the row, so that what looks guilty can be cleared with its number.
+-- Memory that nobody is listed for is a cause from a tenth of the card and 2 GiB on: displays and the driver hold less than that anywhere.
 CREATE TABLE oom_cause AS
 WITH cache AS (
     SELECT max(share_of_total) AS cache_share FROM reserved_cache
@@ -11,22 +12,26 @@ trend AS (
     WHERE series IN ('allocator', 'process') AND fit_share > 0.9 AND coalesce(freed_share, 1) >= 0.3
 ),
 abandoned AS (
-    SELECT max(CASE WHEN process_count = 0 AND process_list = 'none' AND NOT is_pid_namespace THEN unlisted_bytes ELSE stuck_bytes END) AS abandoned_bytes
+    SELECT max(CASE WHEN compute_count = 0 AND unsized_count = 0 AND process_list IN ('none', 'listed') AND NOT is_pid_namespace THEN unlisted_bytes
+        ELSE stuck_bytes END) AS abandoned_bytes
     FROM device_holding
 ),
 guessed AS (
     SELECT oom.*, cache_share, growth_bytes, abandoned_bytes,
-        greatest(2 ** 30, 0.05 * total_bytes) AS telling_bytes
+        greatest(2 ** 30, 0.05 * total_bytes) AS telling_bytes,
+        CASE WHEN named_foreign_bytes >= greatest(2 ** 30, 0.05 * total_bytes) THEN greatest(2 ** 30, 0.05 * total_bytes)
+            ELSE greatest(2 * 2 ** 30, 0.1 * total_bytes) END AS telling_foreign_bytes
     FROM oom, cache, trend, abandoned
 )
-SELECT * EXCLUDE (telling_bytes),
+SELECT * EXCLUDE (telling_bytes, telling_foreign_bytes),
     CASE
-        WHEN is_capped THEN 'capped'
+        WHEN is_capped AND NOT is_windows THEN 'capped'
+        WHEN is_capped THEN 'refused'
         WHEN is_spilled THEN 'spilled'
         WHEN foreign_bytes >= telling_bytes AND tried_bytes <= foreign_bytes AND named_foreign_count >= 2
             AND context_count = named_foreign_count AND foreign_bytes - named_foreign_bytes < telling_bytes THEN 'contexts'
-        WHEN foreign_bytes >= telling_bytes AND tried_bytes <= foreign_bytes AND abandoned_bytes >= 0.5 * foreign_bytes THEN 'abandoned'
-        WHEN foreign_bytes >= telling_bytes AND tried_bytes <= foreign_bytes THEN 'foreign'
+        WHEN foreign_bytes >= telling_foreign_bytes AND tried_bytes <= foreign_bytes AND abandoned_bytes >= 0.5 * foreign_bytes THEN 'abandoned'
+        WHEN foreign_bytes >= telling_foreign_bytes AND tried_bytes <= foreign_bytes THEN 'foreign'
         WHEN unused_bytes >= tried_bytes AND unused_bytes >= telling_bytes THEN 'fragmentation'
         WHEN cache_share >= 0.5 OR hot_spot = 'cache_growth' THEN 'cache'
         WHEN phase = 'capture' THEN 'capture'
@@ -35,6 +40,8 @@ SELECT * EXCLUDE (telling_bytes),
         WHEN phase = 'kv_pool' THEN 'pool'
         WHEN hot_spot = 'cache_reserve' OR cache_share >= 0.2 THEN 'cache'
         WHEN phase IN ('profile', 'prefill') OR tried_bytes > total_bytes THEN 'activation'
+        -- cached memory is given back before a failure: what is still unused lies in segments that live blocks hold
+        WHEN unused_bytes >= telling_bytes AND unused_bytes + free_bytes >= tried_bytes THEN 'fragmentation'
         WHEN growth_bytes >= telling_bytes THEN 'growth'
         WHEN outside_bytes >= greatest(3 * 2 ** 30, 0.05 * total_bytes) THEN 'outside'
         WHEN total_bytes IS NOT NULL THEN 'full'

@@ -64,6 +64,14 @@ SELECT *, max(pcie_rate_bytes_per_s) OVER () AS best_rate_bytes_per_s, count(*) 
 FROM gpu_state WHERE pcie_rate_bytes_per_s IS NOT NULL AND pcie_rate_max_bytes_per_s IS NOT NULL
 ORDER BY device_id;
 
+-- gpu_lane_state: devices that were only seen at rest, with the lanes of their link: power saving lowers the generation of a link, not its lanes.
+CREATE TABLE gpu_lane_state AS
+SELECT device_id, any_value(name) AS name, max(pcie_lanes_count) AS pcie_lanes_count, max(pcie_lanes_max_count) AS pcie_lanes_max_count,
+    count(*) AS look_count
+FROM gpu_look WHERE pcie_lanes_count > 0 AND pcie_lanes_max_count > 0
+GROUP BY device_id HAVING NOT bool_or(is_busy)
+ORDER BY device_id;
+
 -- clock_ramp: times when a device became busy after at least 5 s of idling in a low state, and the clock it had by then.
 CREATE TABLE clock_ramp AS
 WITH marked AS (

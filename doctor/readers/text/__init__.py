@@ -25,6 +25,7 @@ _SCANNERS: tuple[tuple[str, str], ...] = (
     ("nvidia_smi_csv", "NvidiaSmiCsvScanner"),
     ("nvidia_smi_monitor", "NvidiaSmiMonitorScanner"),
     ("topology", "TopologyScanner"),
+    ("lspci", "LspciScanner"),
     ("nccl_tests", "NcclTestsScanner"),
     ("nccl_log", "NcclLogScanner"),
     ("kernel_log", "KernelLogScanner"),

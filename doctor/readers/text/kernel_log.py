@@ -13,6 +13,10 @@ from doctor.readers.text.scanner import batch_of
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]{4,16})\): (\d{1,4})(?:, (.{0,200}))?")
 _SXID = re.compile(r"SXid \((?:PCI:)?([0-9a-fA-F:.]{4,16})\): (\d{1,6})(?:, (.{0,200}))?")
 _LOST = re.compile(r"NVRM: .{0,40}?GPU (?:at )?([0-9a-fA-F:.]{4,16}).{0,40}fallen off the bus")
+_NAMED = re.compile(r"NVRM: The NVIDIA GPU ([0-9a-fA-F:.]{4,16})")
+_LOST_BELOW = re.compile(r"NVRM: fallen off the bus")
+"""Newer drivers say it in three lines, the address in the first."""
+_CAUSED = re.compile(r"caused by previous Xid (\d{1,4})")
 _KILLED = re.compile(r"(?:Out of memory|out of memory): Killed process (\d{1,10}) \(([^)]{1,64})\)(.{0,120})")
 _LOST_FOR_SMI = re.compile(r"Unable to determine the device handle for (?:GPU|gpu)\s?([0-9a-fA-F:.]{4,16})?.{0,80}")
 _ECC = re.compile(r"CUDA error: uncorrectable ECC error|cudaErrorECCUncorrectable|CUDA_ERROR_ECC_UNCORRECTABLE")
@@ -40,15 +44,29 @@ class KernelLogScanner:
     def __init__(self) -> None:
         self._rows: list[dict[str, Any]] = []
         self._count = 0
+        self._named: str | None = None
+        self._told: set[tuple[str | None, int]] = set()
 
     def line(self, number: int, text: str) -> None:
         """One line."""
         line = text[:_MOST_LINE]
+        if (named := _NAMED.search(line)) is not None:
+            self._named = named.group(1)
         row = _event(line)
-        if row is None or self._count >= _MOST_EVENTS:
-            return
-        self._count += 1
-        self._rows.append({"time_ns": _time_ns(line), **row})
+        if row is None and _LOST_BELOW.search(line) is not None:
+            row = {"event_kind": "fallen_off_bus", "pci_bus_id": q.bus_id(self._named or ""), "message": "device lost"}
+        if row is not None:
+            self._keep({"time_ns": _time_ns(line), **row}, _CAUSED.search(line))
+
+    def _keep(self, row: dict[str, Any], cause: re.Match[str] | None) -> None:
+        """A row, and before it the error that it names as its cause, where the text lacks that one's own line."""
+        named = (row.get("pci_bus_id"), int(cause.group(1))) if cause is not None else None
+        if named is not None and named not in self._told:
+            self._keep({**row, "xid": named[1], "pid": None, "name": None, "message": "named as the cause"}, None)
+        if self._count < _MOST_EVENTS:
+            self._count += 1
+            self._told.add((row.get("pci_bus_id"), row.get("xid") or 0))
+            self._rows.append(row)
 
     def drain(self) -> Iterator[TableBatch]:
         """Events so far."""

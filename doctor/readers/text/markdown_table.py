@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from doctor.case.batch import SourceFacts, TableBatch
-from doctor.readers.bench_columns import column_of
+from doctor.readers.bench_columns import column_of, word_column
 from doctor.readers.bench_rows import row_of
 from doctor.readers.text.scanner import batch_of
 
@@ -25,7 +25,7 @@ class MarkdownTableScanner:
     """Lines of cells under a line of headings: either the headings name figures of speed, or the first cells do."""
 
     kind = "bench-table"
-    clues = ("tok/s", "tokens/s", "hroughput", "TPOT", "TTFT", "atency", "req/s", "ITL")
+    clues = ("tok/s", "tokens/s", "hroughput", "TPOT", "TTFT", "atency", "req/s", "ITL", "lapsed", "Wall", "wall")
     lead_lines = MOST_LEAD_LINES
 
     def __init__(self) -> None:
@@ -73,7 +73,8 @@ class MarkdownTableScanner:
     def _begin(self, text: str) -> None:
         names = _cells(text) if text.count("|") >= 2 and len(text) < 4000 else []
         self._lines = 0
-        if sum(column_of(name) is not None for name in names) >= 2:
+        known = sum(column_of(name) is not None for name in names)
+        if known >= 2 or (known == 1 and any(word_column(name) is not None for name in names)):
             self._names = names
         elif len(names) >= 2 and column_of(_figure_name(names)) is not None:
             above = [line for line in _unquoted_table(self._look_back()) if not _RULE.match(line)]

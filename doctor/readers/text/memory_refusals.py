@@ -20,8 +20,8 @@ _LENGTH = re.compile(
     rf"max seq len\s{{0,4}}\((\d{{1,12}})\)\s{{1,4}}is larger than the{_GAP}maximum number of tokens that{_GAP}"
     rf"can be{_GAP}stored in{_GAP}KV cache{_GAP}\((\d{{1,12}})\)"
 )
-_NEEDED = re.compile(rf"max seq len\s{{0,4}}\((\d{{1,12}})\),\s{{0,4}}\(?{_NUMBER}{_GAP}GiB{_GAP}KV cache is needed")
-_AVAILABLE = re.compile(rf"KV cache{_GAP}memory\s{{0,4}}\({_NUMBER}(?:[–-]{_NUMBER})?{_GAP}GiB")
+_NEEDED = re.compile(rf"max seq len\s{{0,4}}\((\d{{1,12}})\),\s{{0,4}}\(?{_NUMBER}{_GAP}Gi?B{_GAP}KV cache is needed")
+_AVAILABLE = re.compile(rf"KV cache{_GAP}memory\s{{0,4}}\({_NUMBER}(?:[–-]{_NUMBER})?{_GAP}Gi?B")
 _FITTING = re.compile(r"stimated maximum model length is\s{1,4}(\d{1,12})")
 _GREW = re.compile(
     rf"Error in memory profiling\.\s{{0,4}}Initial free memory{_GAP}{_NUMBER}(?:{_GAP}GiB)?,\s{{0,4}}"
@@ -37,7 +37,14 @@ _MIG = re.compile(
     r"invalid literal for int\(\) with base 10: '?b?'?MIG-|Invalid device id: '?MIG-"
     r"|MIG-[0-9a-fA-F/-]{4,80}'? (?:is not|not found)"
 )
+_PREFILL = re.compile(r"Not enough memory to handle(?: (\d{1,9}) prefill tokens)?")
 _NVML = re.compile(r"NVML_SUCCESS == (?:r|DriverAPI)[^\n]{0,80}ASSERT FAILED")
+_SLICE = re.compile(
+    r"\bMIG\b.{0,40}\b\d{1,2}g\.\d{1,3}gb\b|\b\d{1,2}g\.\d{1,3}gb\b.{0,40}\bMIG\b|CUDA_VISIBLE_DEVICES=[\"']?MIG-",
+    re.IGNORECASE,
+)
+"""Words by which a text says that its device is a slice: `NVIDIA H100 80GB HBM3 MIG 2g.20gb`."""
+SLICE_CLUE = "MIG"
 
 CLUES = (
     "Free memory on device",
@@ -47,6 +54,7 @@ CLUES = (
     "The memory capacity is unbalanced",
     "Not enough memory. Please try to increase",
     "out of memory. Try to lower your batch size",
+    "Not enough memory to handle",
     "'MIG-",
     "NVML_SUCCESS",
 )
@@ -60,13 +68,18 @@ CONTINUED = re.compile(
 Figures = dict[str, int | float | str | None]
 
 
+def names_slice(text: str) -> bool:
+    """Tell whether a line says that a device is a MIG slice."""
+    return _SLICE.search(text) is not None
+
+
 def parse(text: str) -> Figures | None:
     """Read a message; None where the text holds none of them, or only the source line that would raise it.
 
     Args:
         text: the message on one line, at most a few KiB.
     """
-    for reading in (_startup_free, _model_length, _free_grew, _unbalanced, _bare):
+    for reading in (_startup_free, _model_length, _free_grew, _unbalanced, _prefill_tokens, _bare):
         figures = reading(text)
         if figures is not None:
             return figures
@@ -128,6 +141,14 @@ def _unbalanced(text: str) -> Figures | None:
         "later_free_bytes": _gib(local[1]) if local else None,
         "framework": "sglang",
     }
+
+
+def _prefill_tokens(text: str) -> Figures | None:
+    found = _PREFILL.search(text)
+    if found is None or 'f"' in text:
+        return None
+    tokens = int(found[1]) if found[1] else None
+    return {"refusal": "prefill_tokens", "model_length_count": tokens, "framework": "tgi"}
 
 
 def _bare(text: str) -> Figures | None:

@@ -12,20 +12,25 @@ from typing import Any
 from doctor.case.batch import SourceFacts, TableBatch
 from doctor.readers.text.scanner import batch_of
 
-_LINE = re.compile(r"(?:^|\s)([^\s:]{1,100}):(\d{1,10}):(\d{1,10}) \[(\d{1,3})\] (?:NCCL|RCCL) (INFO|WARN) (.*)")
+_LINE = re.compile(r"(?:^|[\s>:])([^\s:<>]{1,100}):(\d{1,10}):(\d{1,10}) \[(\d{1,3})\] (?:NCCL|RCCL) (INFO|WARN) (.*)")
 _LINE_WITHOUT_DEVICE = re.compile(
-    r"(?:^|\s)([^\s:]{1,100}):(\d{1,10}):(\d{1,10}) (?:\[\w{1,8}\] )?(?:NCCL|RCCL) (INFO|WARN) (.*)"
+    r"(?:^|[\s>:])([^\s:<>]{1,100}):(\d{1,10}):(\d{1,10}) (?:\[\w{1,8}\] )?(?:NCCL|RCCL) (INFO|WARN) (.*)"
 )
+_LINE_WITHOUT_HOST = re.compile(r"\[(\d{1,3})\] (?:NCCL|RCCL) (?:INFO|WARN) (.*)")
+_SEVERAL = re.compile(r"(?=\[\d{1,3}\] (?:NCCL|RCCL) (?:INFO|WARN) )")
+"""People take the names of their hosts out, and web forms join the lines."""
+_TEST = re.compile(r"\b\w{3,20}_perf\b")
+_ASSIGNED = re.compile(r"\b(NCCL_[A-Z0-9_]{1,40})=([A-Za-z0-9_^,-]{1,40})(?=[\s\"'\\]|$)")
 _VERSION = re.compile(r"(NCCL|RCCL) version ([\w.+]{1,40})")
 _INIT = re.compile(r"comm (0x[0-9a-f]{1,16}) rank (\d{1,6}) n[rR]anks (\d{1,6})\b(.{0,200})")
 _PLACE = {
     name: re.compile(rf"\b{name} (\w{{1,20}})") for name in ("cudaDev", "nvmlDev", "commId", "nNodes", "localRanks")
 }
 _CONNECTION = re.compile(
-    r"Channel (\d{1,4})(?:/\d{1,4})? : (\d{1,6})\[(\w{1,12})\] -> (\d{1,6})\[(\w{1,12})\] "
+    r"(?:Channel|Ring) (\d{1,4})(?:/\d{1,4})? : (\d{1,6})\[(\w{1,12})\] -> (\d{1,6})\[(\w{1,12})\] "
     r"(?:\[(?:send|receive)\] )?via (\S.{0,60})"
 )
-_SET = re.compile(r"(NCCL_[A-Z0-9_]{1,40}) set by environment to ([A-Za-z0-9_^=,-]{1,40})\.?$")
+_SET = re.compile(r"(NCCL_[A-Z0-9_]{1,40}) set (?:by environment )?to ([A-Za-z0-9_^=,:-]{1,80})\.?\s*$")
 _NETWORK = re.compile(r"Using network (\S{1,40})$")
 _SOCKET = re.compile(r"NET/Socket : Using \[0\](\w{1,20}):")
 _CHANNELS = re.compile(r"(\d{1,4}) coll channels")
@@ -45,7 +50,7 @@ class NcclLogScanner:
     """Lines of a communication library within a text."""
 
     kind = "nccl-log"
-    clues = ("NCCL INFO", "NCCL WARN", "RCCL INFO", "NCCL version", "RCCL version")
+    clues = ("NCCL INFO", "NCCL WARN", "RCCL INFO", "NCCL version", "RCCL version", "NCCL_")
     is_open = False
 
     def __init__(self) -> None:
@@ -62,6 +67,15 @@ class NcclLogScanner:
     def line(self, number: int, text: str) -> None:
         """One line of the library."""
         text = text[:_MOST_LINE]
+        for name, value in _ASSIGNED.findall(text):
+            self._set(name, value)
+            self._found |= _TEST.search(text) is not None
+        parts = _SEVERAL.split(text) if text.count("NCCL INFO") > 1 else [text]
+        for part in parts:
+            self._part(part)
+
+    def _part(self, text: str) -> None:
+        """One message."""
         version = _VERSION.search(text)
         if version is not None:
             self._version = f"{version.group(1)} {version.group(2)}"
@@ -82,7 +96,7 @@ class NcclLogScanner:
             self._connections = []
         if not self._is_over:
             return
-        if self._settings:
+        if self._settings and self._found:
             settings = [{"name": name, "value": value} for name, value in self._settings.items()]
             yield batch_of("nccl_setting", settings, self.kind)
         rows = [self._told(row) for row in self._ranks.values()]
@@ -103,6 +117,8 @@ class NcclLogScanner:
             host, pid, words = found.group(1), found.group(2), found.group(6)
         elif (found := _LINE_WITHOUT_DEVICE.search(text)) is not None:
             host, pid, words = found.group(1), found.group(2), found.group(5)
+        elif (found := _LINE_WITHOUT_HOST.search(text)) is not None:
+            host, pid, words = "", found.group(1), found.group(2)
         else:
             return None, ""
         node = self._nodes.setdefault(host, len(self._nodes)) if len(self._nodes) < 10_000 else 0
@@ -132,14 +148,14 @@ class NcclLogScanner:
 
     def _setting(self, process: tuple[int, int], words: str) -> bool:
         found = _SET.search(words)
-        is_room = len(self._settings) < _MOST_SETTINGS
-        if (
-            found is not None
-            and is_room
-            and not any(part in found.group(1) for part in ("HOST", "COMM_ID", "FILE", "ADDR"))
-        ):
-            self._settings[found.group(1)] = found.group(2)
+        if found is not None:
+            self._set(found.group(1), found.group(2))
         return found is not None
+
+    def _set(self, name: str, value: str) -> None:
+        is_private = any(part in name for part in ("HOST", "COMM_ID", "FILE", "ADDR"))
+        if not is_private and len(self._settings) < _MOST_SETTINGS:
+            self._settings[name] = value
 
     def _connection(self, process: tuple[int, int], words: str) -> bool:
         found = _CONNECTION.search(words)

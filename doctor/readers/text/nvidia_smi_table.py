@@ -17,7 +17,9 @@ from doctor.readers.text.scanner import batch_of
 _HEADER = re.compile(r"NVIDIA-SMI\s+([\d.]{1,20})")
 _DRIVER = re.compile(r"Driver Version:\s*([\d.]{1,20})")
 _CUDA = re.compile(r"CUDA Version:\s*([\d.]{1,10})")
-_DATED = re.compile(r"\s*(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)\s[A-Z][a-z]{2}\s\d{1,2}\s[\d:]{8}\s\d{4}\s*$")
+_FRAMED = re.compile(r"[\s:]([|+].*[|+])$")
+"""A line of the table behind what a log puts before each line: a time, the name of a container."""
+_DATED = re.compile(r"(?:^|\s)(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)\s[A-Z][a-z]{2}\s\d{1,2}\s[\d:]{8}\s\d{4}\s*$")
 _NAME = re.compile(r"\s*(\d{1,3})\s+(\S.{0,60}?)\s+(On|Off|WDDM|TCC|MCDM|N/A)\s*$")
 _MEMORY = re.compile(r"\s*(\d{1,9})\s?MiB\s*/\s*(\d{1,9})\s?MiB\s*$")
 _POWER = re.compile(r"\s([\d.]{1,7})\s?W\s*/\s*([\d.]{1,7}|N/A)\s?W?")
@@ -66,10 +68,10 @@ class NvidiaSmiTableScanner:
 
     def line(self, number: int, text: str) -> None:
         """Take a line of a table; anything else ends it after a while."""
-        bare = " ".join(text[:_MOST_LINE].lstrip("> \t").split())
-        if _DATED.match(bare):
+        bare = _unprefixed(" ".join(text[:_MOST_LINE].lstrip("> \t").split()))
+        if (dated := _DATED.search(bare)) is not None:
             self._close_look()
-            self._time_ns = q.time_ns(bare)
+            self._time_ns = q.time_ns(dated.group(0).strip())
             return
         if not bare.startswith(("|", "+")):
             self._strange += 1
@@ -209,6 +211,13 @@ class NvidiaSmiTableScanner:
             self._time_ns = None
         self._devices, self._processes, self._slices = [], [], []
         self._device, self._in_processes = None, False
+
+
+def _unprefixed(bare: str) -> str:
+    """The line from the table's frame on; `smi-1 | | 0 NVIDIA ... |` has the bar of docker compose before it."""
+    if bare.startswith(("|", "+")) or (framed := _FRAMED.search(bare)) is None:
+        return bare
+    return framed.group(1).removeprefix("| ") if framed.group(1).startswith(("| |", "| +")) else framed.group(1)
 
 
 def _of_first_cell(cell: str) -> dict[str, Any]:

@@ -45,18 +45,21 @@ _DONE = (
 )
 _SERVING = ("Application startup complete", "fired up and ready to roll", "Uvicorn running on")
 _PHASE_MARKS = (("load", _LOADING), ("capture", _CAPTURING), ("", _DONE), ("serving", _SERVING))
-_WITHIN_JSON = ("out of memory", TRACEBACK_CLUE)
+_WITHIN_JSON = ("out of memory", oom_message.ASYNC, TRACEBACK_CLUE)
 _WARM_UP = re.compile(r"out of memory occurred when warming up (sampler|pooler)")
 _PID = re.compile(r"\(([A-Za-z_][\w.-]{0,40}) pid=(\d{1,9})")
 _RANK = re.compile(r"(?:\[rank|[_ ]TP)(\d{1,4})(?=[\]_ ):])")
 _CAPTURE_FAILED = re.compile(
     r"Capture cuda graph failed|when capturing CUDA graph|cuda graph capture failed", re.IGNORECASE
 )
+_WARMING = re.compile(r"Unable to warmup model|Method Warmup encountered|warmup\{")
+"""The server of text-generation-inference computes its largest batch before it serves."""
 _ENGINES = (
-    ("vllm", re.compile(r"\bvllm\b|\(EngineCore|\(VllmWorker|VLLM_", re.IGNORECASE)),
+    ("vllm", re.compile(r"\bvllm\b|\(EngineCore|\(VllmWorker|VLLM_|cumem_allocator\.cpp", re.IGNORECASE)),
     ("sglang", re.compile(r"\bsglang\b|mem-fraction-static|mem_fraction_static", re.IGNORECASE)),
     ("tensorrt-llm", re.compile(r"TensorRT-LLM|\[TRT-LLM\]|tensorrt_llm")),
     ("lmdeploy", re.compile(r"\blmdeploy\b|turbomind|\[TM\]")),
+    ("tgi", re.compile(r"\btext[_-]generation[_-](?:launcher|server|router|inference)\b")),
 )
 
 
@@ -83,7 +86,9 @@ class _Open:
             return False
         if self.complete is not None and self.complete.search(self.text):
             return False
-        is_new = any(word in text for word in ("out of memory", *memory_refusals.WRAPPED, oom_message.RETRIED))
+        is_new = any(
+            word in text for word in ("out of memory", *memory_refusals.WRAPPED, oom_message.RETRIED, oom_message.ASYNC)
+        )
         return not is_new and self.continued.search(text) is not None
 
 
@@ -108,12 +113,14 @@ class OomScanner:
         "CUDA_ERROR_OUT_OF_MEMORY",
         "Requested amount of GPU memory",
         "ried to allocate",
+        oom_message.ASYNC,
         oom_message.RETRIED,
         FRAME_CLUE,
         *NOTEBOOK_CLUES,
         "TensorRT-LLM version",
         "Loaded engine size",
         TRACEBACK_CLUE,
+        memory_refusals.SLICE_CLUE,
         *memory_refusals.CLUES,
         *(mark for _, marks in _PHASE_MARKS for mark in marks),
     )
@@ -126,6 +133,7 @@ class OomScanner:
         self._is_serving = False
         self._engine: str | None = None
         self._event_count = 0
+        self._slice_line: int | None = None
         self._has_any = False
         self._has_ended = False
 
@@ -149,6 +157,8 @@ class OomScanner:
                 return
             self._close()
         self._note_engine(text)
+        if self._slice_line is None and memory_refusals.names_slice(text):
+            self._slice_line = number
         if self._trail.take(number, text) and not _is_message(text):
             return
         self._note_phase(text)
@@ -176,6 +186,8 @@ class OomScanner:
         """Facts of the source, once the text has ended; None where nothing failed."""
         if self._open is not None:
             self._close()
+        if self._has_any and self._slice_line is not None and not self._has_ended:
+            self._found.refusals.append({"line_id": self._slice_line, "refusal": "mig_named"})
         self._has_ended = True
         return SourceFacts(kind=KIND, tool=self._engine, is_complete=True) if self._has_any else None
 
@@ -199,7 +211,7 @@ class OomScanner:
         if (figures := oom_message.retry(text)) is not None:
             self._found.retries.append({**said, "framework": self._engine, **figures})
             self._has_any = True
-        elif (refusal := memory_refusals.parse(text)) is not None:
+        elif (refusal := memory_refusals.parse(text) or memory_refusals.parse(message.cut_text)) is not None:
             place = self._trail.place(message.number)
             framework = place.framework or self._engine
             self._found.refusals.append({**said, "framework": framework, **refusal})
@@ -211,7 +223,7 @@ class OomScanner:
 
     def _add_event(self, said: dict[str, Any], text: str, parsed: oom_message.OomMessage) -> None:
         place = self._trail.place(said["line_id"])
-        phase = place.phase or ("capture" if _CAPTURE_FAILED.search(text) else self._phase)
+        phase = place.phase or _phase_of(text) or self._phase
         self._found.events.append(
             {
                 **said,
@@ -249,6 +261,13 @@ def _fuller(parsed: oom_message.OomMessage | None, message: _Open) -> oom_messag
     return other if other is not None and len(other.figures) > len(parsed.figures) else parsed
 
 
+def _phase_of(text: str) -> str | None:
+    """What the message itself says of the moment."""
+    if _CAPTURE_FAILED.search(text):
+        return "capture"
+    return "profile" if _WARMING.search(text) else None
+
+
 def _is_message(text: str) -> bool:
     """Words of a failure; `out of memory` of the kernel log is a process killed, not a device."""
     if "Out of memory: Kill" in text or "oom-kill" in text:
@@ -256,7 +275,7 @@ def _is_message(text: str) -> bool:
     is_failure = "out of memory" in text or "Out of memory" in text or "ried to allocate" in text
     is_wrapped = "out of memory. Try to lower your batch size" in text
     is_driver = any(word in text for word in OomScanner.clues[2:5])
-    return (is_failure and not is_wrapped) or is_driver or oom_message.RETRIED in text
+    return (is_failure and not is_wrapped) or is_driver or oom_message.ASYNC in text or oom_message.RETRIED in text
 
 
 def _speaker(text: str) -> dict[str, int]:

@@ -37,8 +37,19 @@ _PROCESS = re.compile(rf"\bProcess{_GAP}(\d{{1,10}}){_GAP}has{_GAP}{_SIZE}{_GAP}
 _DEVICE = re.compile(r"\bGPU\s{1,4}(\d{1,3})\b")
 _ALLOCATOR = re.compile(r"\b(?:CUDA|HIP|XPU|NPU)\s{1,4}out\s{1,4}of\s{1,4}memory\b")
 
+ASYNC = "would exceed allowed memory"
+"""Words of the other allocator (`backend:cudaMallocAsync`), whose figures stand in a list below them."""
+_ASYNC_CLAUSES = {
+    "tried_bytes": re.compile(rf"\bRequested\s{{0,24}}:\s{{0,4}}{_SIZE}"),
+    "total_bytes": re.compile(rf"\bDevice limit\s{{0,24}}:\s{{0,4}}{_SIZE}"),
+    "free_bytes": re.compile(rf"\bFree \(according to \w{{2,8}}\)\s{{0,24}}:\s{{0,4}}{_SIZE}"),
+    "allocated_bytes": re.compile(rf"\bCurrently allocated\s{{0,24}}:\s{{0,4}}{_SIZE}"),
+    "allowed_bytes": re.compile(rf"memory fraction\)\s{{0,24}}:\s{{0,4}}{_SIZE}"),
+}
+_ASYNC_DEVICE = re.compile(r"Allocation on device (\d{1,3}) would")
+
 _DRIVER = re.compile(
-    r"(?:CUDA|HIP) (?:runtime )?[Ee]rror(?: in .{1,200}?)?: out of memory"
+    r"(?:CUDA|Cuda|cuda|HIP) (?:runtime )?[Ee]rror(?: in .{1,200}?)?: out of memory"
     r"|Cuda Runtime \(out of memory\)"
     r"|cudaMalloc failed: out of memory"
     r"|CUDA failed with error out of memory"
@@ -60,7 +71,7 @@ _RETRY = re.compile(
 
 CONTINUED = re.compile(
     r"total capac|of which|is free|Process \d|this process|memory in use|allocated|reserved|by PyTorch|private pools"
-    r"|fragmentation|ALLOC_CONF|[KMG]iB|bytes|GPU \d|See documentation"
+    r"|fragmentation|ALLOC_CONF|[KMG]iB|bytes|GPU \d|See documentation|user-supplied"
 )
 """Words by which the next line of a wrapped message is known."""
 COMPLETE = re.compile(r"See documentation|cached\)|fragmentation|total:\s{1,4}\d")
@@ -90,6 +101,8 @@ def parse(text: str) -> OomMessage | None:
     Args:
         text: the message on one line, at most a few KiB.
     """
+    if ASYNC in text:
+        return _of_async(text)
     tried = _PATTERNS["tried_bytes"].search(text)
     if tried is None or not (_ALLOCATOR.search(text) or _PATTERNS["total_bytes"].search(text)):
         return _of_driver(text)
@@ -119,6 +132,19 @@ def retry(text: str) -> dict[str, int] | None:
 def size_of(number: str, unit: str) -> int | None:
     """Bytes of a printed size; None where it is no possible one."""
     return _bytes_of(number, unit)
+
+
+def _of_async(text: str) -> OomMessage:
+    """The list of the other allocator; a limit that nobody set is printed as 17179869184 GiB and left out."""
+    figures = {
+        name: size
+        for name, pattern in _ASYNC_CLAUSES.items()
+        if (found := pattern.search(text)) and (size := _bytes_of(*_filled(found))) is not None
+    }
+    if figures.get("allowed_bytes", 0) >= figures.get("total_bytes", MOST_BYTES):
+        figures.pop("allowed_bytes", None)  # the whole device is no limit
+    device = _ASYNC_DEVICE.search(text)
+    return OomMessage("async", int(device[1]) if device else None, figures, ())
 
 
 def _form(text: str) -> str:

@@ -33,6 +33,7 @@ _FRAMEWORKS = (
     ("sglang", re.compile(r"(?:^|/)sglang/")),
     ("tensorrt-llm", re.compile(r"(?:^|/)tensorrt_llm/")),
     ("lmdeploy", re.compile(r"(?:^|/)lmdeploy/")),
+    ("tgi", re.compile(r"(?:^|/)text_generation_server/")),
     ("transformers", re.compile(r"(?:^|/)(?:transformers|accelerate)/")),
 )
 
@@ -57,14 +58,14 @@ _TRAINING = re.compile(r"^(?:backward|training_step|_inner_training_loop|optimiz
 _SAMPLING = re.compile(
     r"^(?:compute_logits\w*|_?get_logits\w*|_gather_logits|log_softmax|compute_logprobs|gather_logprobs|_get_logprobs|"
     r"_?get_prompt_logprobs\w*|compute_topk_logprobs|compute_prompt_logprobs\w*|apply_top_k_top_p\w*|_apply_top_k_top_p\w*|"
-    r"_dummy_sampler_run|_apply_min_\w+|top_p_renorm\w*|compute_log_probs|process_(?:input|prompt)_logprobs\w*|"
+    r"_dummy_sampler_run|_apply_min_\w+|top_p_renorm\w*|compute_log_?probs\w*|get_log_?probs\w*|selective_log_softmax|process_(?:input|prompt)_logprobs\w*|"
     r"sort|rank_logprobs|batched_count_greater_than)$"
 )
 _SAMPLING_FILE = re.compile(
     r"(?:^|/)(?:sampler|sampling_batch_info|logits_processor|logits_process|logprobs?|topk_topp_sampler|prompt_logprobs?)\.py$"
 )
 _SAMPLING_CODE = re.compile(
-    r"logits\.float\(|logits\.to\(|log_softmax|logprobs|lm_head\(|softmax\(logits|logits\.sort|upcast|cross_entropy"
+    r"logits\.float\(|logits\.to\(|log_softmax|log_?probs|lm_head\(|softmax\(logits|logits\.sort|logits\.clone|upcast|cross_entropy"
 )
 _GROWING_CODE = re.compile(r"torch\.cat\(|\.cat\(\[|torch\.concat")
 _CACHE_WORD = re.compile(r"cache|past|key|value|\bkv", re.IGNORECASE)

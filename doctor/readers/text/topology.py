@@ -51,7 +51,9 @@ class TopologyScanner:
 
     def line(self, number: int, text: str) -> None:
         """The header, a row of the matrix, or the legend of the cards."""
-        line = text[:_MOST_LINE]
+        line = text[:_MOST_LINE].lstrip("> ")
+        if "|" in line:  # a table of Markdown
+            line = "\t".join(cell.strip() for cell in line.strip().strip("|").split("|"))
         card = _CARD_NAME.match(line.strip())
         if card is not None and len(self._cards) < _MOST_CARDS:
             self._cards[card.group(1)] = card.group(2)
