@@ -72,6 +72,13 @@ _EXACT: dict[str, tuple[str, float, int]] = {
     "avglatency": ("latency_ns", _S, 1),
     "latencys": ("latency_ns", _S, 1),
     "latency": ("latency_ns", _S, 2),
+    "elapsed": ("latency_ns", _S, 2),
+    "elapseds": ("latency_ns", _S, 2),
+    "elapsedtime": ("latency_ns", _S, 2),
+    "walltime": ("latency_ns", _S, 2),
+    "wallclock": ("latency_ns", _S, 2),
+    "wallclocktime": ("latency_ns", _S, 2),
+    "totaltime": ("latency_ns", _S, 2),
     "latencyms": ("latency_ns", _MS, 1),
     "steptimems": ("tpot_p50_ns", _MS, 2),
     "percentiles99": ("latency_p99_ns", _S, 1),
@@ -126,7 +133,7 @@ _LATENCY_COLUMNS = {
 _WORDS = re.compile(
     r"(?:mode|condition|policy|scheduler(?:_?policy)?|backend|quant\w{0,20}|quantization|precision|dtype|kernel|guided\w{0,12}"
     r"|structured\w{0,12}|grammar|schema|graphs?|cuda_?graphs?|eager|prefix\w{0,12}|client|tool|engine|variant|config|label|kv\w{0,12}"
-    r"|speculation|rout\w{0,8}|balanc\w{0,10}|order|split|transport|method|hardware|gpu|parallel\w{0,8}|weights?)\Z"
+    r"|speculation|rout\w{0,8}|balanc\w{0,10}|order|split|transport|method|hardware|gpu|parallel\w{0,8}|weights?|profil\w{0,6}|nsys|recorder)\Z"
 )
 
 

@@ -21,6 +21,8 @@ _NS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9, "sec": 1e9, "seconds": 1e9}
 _AMOUNT = re.compile(
     r"\s*(-?[\d,]{1,20}(?:\.\d{1,12})?(?:e[+\-]?\d{1,3})?)\s*(%|ns|us|ms|sec|seconds|s|x|tok/s|tokens/s|req/s|reqs/s)?\s*(?:\([^()]{0,40}\))?\s*\Z"
 )
+_CLOCK = re.compile(r"\s*(?:(\d{1,3})\s?h\s?)?(\d{1,4})\s?m(?:in)?\s?(?:(\d{1,2}(?:\.\d{1,6})?)\s?s?(?:ec)?)?\s*\Z")
+"""`5m29s`, `23 min 16 s`, `1h 2m`."""
 
 
 def row_of(fields: Iterable[tuple[str, Any]], tool: str) -> dict[str, Any] | None:
@@ -84,7 +86,10 @@ def _amount(value: Any) -> tuple[float, str] | None:
         return None
     if isinstance(value, int | float):
         return (float(value), "") if abs(value) < 1e18 else None
-    found = _AMOUNT.match(str(value)[:80].lower())
+    told = str(value)[:80].lower()
+    if (clock := _CLOCK.match(told)) is not None:
+        return float(clock[1] or 0) * 3600 + float(clock[2]) * 60 + float(clock[3] or 0), "s"
+    found = _AMOUNT.match(told)
     if found is None:
         return None
     try:

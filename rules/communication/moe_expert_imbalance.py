@@ -28,6 +28,9 @@ THRESHOLDS = {
     "min_spread": Threshold(0.2, "of the mean", source="ROCm/ATOM PR#1210: 17 to 34 % more after evening out"),
     "min_passes": Threshold(200, "forward passes", source="ROCm/ATOM PR#1210: few passes are uneven by chance"),
     "min_tokens": Threshold(32, "tokens a part and pass", source="ROCm/ATOM PR#1210: few tokens are uneven by chance"),
+    "max_others": Threshold(
+        0.5, "of the spread of experts", source="rule of thumb: a rank slow in all has about the same in all"
+    ),
     "min_kernels": Threshold(200, "kernels of experts a rank", source="fewer are a moment, not a habit"),
 }
 
@@ -79,10 +82,12 @@ def judge(row: Balance) -> Verdict:
 
 
 TIME_SQL = """
-SELECT rank, device_id, pid, moe_ns, op_count, mean_ns, most_ns, rank_count, until_ns - from_ns AS window_ns,
-    (SELECT median(compute_ns) FROM meeting_rank) AS median_compute_ns,
-    (SELECT compute_ns FROM meeting_rank WHERE meeting_rank.rank = expert_rank_time.rank LIMIT 1) AS compute_ns
-FROM expert_rank_time, steady_window
+WITH part AS (
+    SELECT spent.*, met.compute_ns - moe_ns AS other_ns, avg(met.compute_ns - moe_ns) OVER () AS mean_other_ns
+    FROM expert_rank_time AS spent LEFT JOIN meeting_rank AS met USING (source_id, pid, device_id)
+)
+SELECT part.rank, device_id, pid, moe_ns, op_count, mean_ns, most_ns, rank_count, until_ns - from_ns AS window_ns, other_ns, mean_other_ns
+FROM part, steady_window
 ORDER BY moe_ns DESC LIMIT 1
 """
 
@@ -99,8 +104,8 @@ class BusiestRank(NamedTuple):
     most_ns: int
     rank_count: int
     window_ns: int
-    median_compute_ns: float | None
-    compute_ns: int | None
+    other_ns: int | None
+    mean_other_ns: float | None
 
 
 def judge_time(row: BusiestRank) -> Verdict:
@@ -112,6 +117,11 @@ def judge_time(row: BusiestRank) -> Verdict:
     if spread < THRESHOLDS["min_spread"].value or lost < 0.02:
         return Cleared(
             f"experts' kernels take {spread:.0%} longer than the mean on the busiest of {row.rank_count} ranks"
+        )
+    others = row.other_ns / row.mean_other_ns - 1 if row.other_ns and row.mean_other_ns else 0.0
+    if others >= spread * THRESHOLDS["max_others"].value:
+        return Cleared(
+            f"experts' kernels take {spread:.0%} longer than the mean on rank {row.rank}, and its other kernels {others:.0%}: it is slow in all"
         )
     return Finding(
         summary=f"rank {row.rank} spends {spread:.0%} more than the mean of {row.rank_count} ranks in its experts, {lost:.0%} of the window",

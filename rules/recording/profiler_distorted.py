@@ -5,7 +5,8 @@ makes it. Thousands of short operations a second turn microseconds into a multip
 took 4.2 times as long under the recorder. Kernels keep their durations; whatever the host does looks slower than it is.
 
 How it is detected: the recorder's own overhead rows as a share of the window; Python frames a second; CUDA graphs
-recorded node by node; more than 20,000 short operations a second that were launched one by one. Each of these alone
+recorded node by node; more than 20,000 short operations a second that were launched one by one; a table of the same run with
+and without the recorder. Each of these alone
 lowers the trust in absolute host times. The finding has no win: expected speed-ups are already corrected for it.
 
 When it is not this: a slow host shows in the plain run too. Give the plain run's wall time with `--unprofiled-seconds` to
@@ -14,7 +15,7 @@ tell the two. A recording at graph level hides kernels in place of slowing launc
 
 from typing import NamedTuple
 
-from doctor.rule import About, Evidence, Finding, Fix, Rule, Severity, Stage, Threshold, Verdict
+from doctor.rule import About, Cleared, Evidence, Finding, Fix, Rule, Severity, Sign, Stage, Threshold, Verdict
 
 ABOUT = About(
     id="profiler-distorted",
@@ -27,6 +28,11 @@ ABOUT = About(
 THRESHOLDS = {
     "min_overhead_share": Threshold(
         0.05, "share of the window in overhead rows", source="NVIDIA/DeepLearningExamples#1336: 2 to 4.2 x"
+    ),
+    "max_ratio": Threshold(
+        1.2,
+        "x the plain run",
+        source="NVIDIA/DeepLearningExamples#1336: 2.0 to 4.2 with OS runtime and libraries traced",
     ),
     "min_frames_per_s": Threshold(
         20_000, "Python frames a second", source="a frame costs the recorder about a microsecond: 2 % of the time"
@@ -77,6 +83,26 @@ SELECT coalesce((SELECT max(overhead_ns) FROM on_thread), 0)::BIGINT AS overhead
 FROM work, called, frame
 """
 
+TABLE_SQL = """
+WITH run AS (
+    SELECT source_id, row_id, condition::JSON AS condition, coalesce(latency_ns::DOUBLE, 1e9 / nullif(coalesce(output_token_hz, total_token_hz, request_hz), 0)) AS taken_ns,
+        coalesce(batch_count, concurrency_count) AS load_count
+    FROM bench_row WHERE condition IS NOT NULL
+),
+told AS (
+    SELECT run.*, word, json_extract_string(condition, '$."' || word || '"') AS told
+    FROM run, unnest(json_keys(condition)) AS named (word) WHERE regexp_matches(word, '^(profil|nsys|recorder)')
+),
+plain AS (
+    SELECT * FROM told WHERE regexp_matches(told, '^(no|none|off|false|without|0|-)$')
+)
+SELECT told.told, told.taken_ns, plain.taken_ns AS plain_ns
+FROM told JOIN plain USING (source_id, word)
+WHERE told.told <> plain.told AND told.load_count IS NOT DISTINCT FROM plain.load_count AND plain.taken_ns > 0
+    AND json_merge_patch(told.condition, json_object(word, '')) = json_merge_patch(plain.condition, json_object(word, ''))
+ORDER BY told.taken_ns / plain.taken_ns DESC LIMIT 1
+"""
+
 
 class RecorderWork(NamedTuple):
     """What the recorder did in the window."""
@@ -118,6 +144,31 @@ def judge(row: RecorderWork) -> Verdict:
         evidence=tuple(evidence for _, evidence in signs),
         severity=Severity.INFO,
         confidence=0.7,
+    )
+
+
+class Timed(NamedTuple):
+    """A run that was recorded beside the same one that was not."""
+
+    told: str
+    taken_ns: float
+    plain_ns: float
+
+
+def judge_table(row: Timed) -> Verdict:
+    """Recording itself makes the run longer: nothing is to be compared by recorded times."""
+    ratio = row.taken_ns / row.plain_ns
+    if ratio <= THRESHOLDS["max_ratio"].value:
+        return Cleared(f"the recorded run takes {ratio:.2f} times as long as the plain one")
+    return Finding(
+        summary=f"the run takes {ratio:.1f} times as long when it is recorded ({row.told}): recorded times say nothing of how fast it is",
+        evidence=(
+            Evidence("recorded against plain", ratio, "x"),
+            Evidence("plain run", row.plain_ns / 1e9, "s"),
+            Evidence("recorded run", row.taken_ns / 1e9, "s"),
+        ),
+        severity=Severity.INFO,
+        confidence=0.9,
     )
 
 
@@ -165,4 +216,5 @@ RULE = Rule(
     fixes=FIXES,
     verify="time the same steps without the recorder: the recorded ones take at most a tenth longer.",
     doc=__doc__,
+    also=(Sign(("bench_row",), ("bench-table",), TABLE_SQL, Timed, judge_table),),
 )

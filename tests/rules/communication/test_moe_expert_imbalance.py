@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from tests.rules.communication.test_straggler_rank import ALL_REDUCE
+from tests.support.trace_builder import GEMM, Program
 from tests.support.verdicts import Clinic
 
 RULE = "moe-expert-imbalance"
@@ -39,3 +41,32 @@ def test_reads_counters_by_rank_and_the_lines_of_sglang(clinic: Clinic) -> None:
         for number in range(220)
     )
     assert RULE in clinic.told(lines).found
+
+
+def recorded(experts_us: tuple[float, float], others_us: tuple[float, float]) -> tuple[Program, Program]:
+    """Two ranks that meet before and after 300 layers of experts."""
+    programs = Program(rank=0, world_size=2), Program(rank=1, world_size=2, device=1)
+    for _ in range(300):
+        for program, experts, others in zip(programs, experts_us, others_us, strict=True):
+            program.launch(GEMM, others)
+            program.launch(ALL_REDUCE, max(others_us) - others + 12.0)
+            program.launch("fused_moe_kernel", experts)
+            program.launch(ALL_REDUCE, max(experts_us) - experts + 12.0)
+    return programs
+
+
+def test_recorded_ranks_show_whose_experts_take_longest(clinic: Clinic) -> None:
+    verdicts = clinic.verdicts(*recorded((40.0, 90.0), (30.0, 30.0)))
+    assert verdicts.first == RULE
+    assert "rank 1 spends 38% more than the mean of 2 ranks" in verdicts.finding(RULE)["summary"]
+
+
+def test_even_experts_clear_it(clinic: Clinic) -> None:
+    verdicts = clinic.verdicts(*recorded((60.0, 62.0), (30.0, 30.0)))
+    assert "2% longer than the mean" in verdicts.ruled_out[RULE]
+
+
+def test_a_rank_that_is_slow_in_all_is_a_straggler(clinic: Clinic) -> None:
+    verdicts = clinic.verdicts(*recorded((60.0, 120.0), (60.0, 120.0)))
+    assert verdicts.first == "straggler-rank"
+    assert "slow in all" in verdicts.ruled_out[RULE]
