@@ -126,7 +126,7 @@ def judge_figures(row: Figures) -> Verdict:
 FIXES = (
     Fix(
         "vllm",
-        "--max-model-len N (or auto, which takes what fits)",
+        "--max-model-len N (or auto, from 0.14 on, which takes what fits)",
         "the engine need not hold more than is asked for",
         source="https://docs.vllm.ai/en/latest/configuration/conserving_memory.html (checked on main of 2026)",
     ),

@@ -24,6 +24,7 @@ from doctor.readers.evidence_file import EvidenceFile, open_evidence
 from doctor.readers.protocol import Progress, no_progress
 from doctor.readers.text import new_scanners
 from doctor.readers.text.scanner import LedScanner, Scanner
+from doctor.readers.text.wrapped import unwrapped
 
 MOST_LINE_BYTES = 64 * 1024
 RECOGNISE_BYTES = 256 * 2**20
@@ -139,7 +140,7 @@ class _Lines:
     """The lines of a piece of text, where they lie."""
 
     def __init__(self, piece: bytes) -> None:
-        self._piece = _plain(piece)
+        self._piece = unwrapped(_plain(piece))
         ends = np.flatnonzero(np.frombuffer(self._piece, np.uint8) == ord("\n"))
         starts = np.concatenate(([0], ends + 1))
         if starts[-1] < len(self._piece):  # the last line of a text may lack its end

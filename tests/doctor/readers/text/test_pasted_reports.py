@@ -17,6 +17,7 @@ from doctor.readers.bench_labels import fields_of
 from doctor.readers.protocol import no_progress
 from doctor.readers.text.document import TextDocumentReader
 from doctor.readers.text.result_heading import conditions_of
+from doctor.readers.text.wrapped import unwrapped
 from tests.support import engine_texts as texts
 from tests.support.verdicts import Clinic
 
@@ -175,3 +176,30 @@ def _rows(text: str, table: str) -> list[dict[str, Any]]:
 
 def _settings(text: str) -> list[tuple[str, str]]:
     return [(row["setting"], row["told"]) for row in _rows(text, "engine_setting")]
+
+
+def broken(text: str, width: int) -> str:
+    """The text as a terminal of this width shows it."""
+    return "\n".join(line[start : start + width] for line in text.splitlines() for start in range(0, len(line), width))
+
+
+def test_lines_that_a_terminal_broke_are_read_whole(clinic: Clinic) -> None:
+    refusal = (
+        "(EngineCore pid=316) ValueError: To serve at least one request with the model's max seq len (90000), (4.10 GiB KV cache "
+        "is needed, which is larger than the available KV cache memory (3.90 GiB). Based on the available memory, the estimated "
+        "maximum model length is 85600. Try increasing `gpu_memory_utilization` or decreasing `max_model_len`.\n"
+    )
+    assert clinic.told(broken(refusal, 119)).first == "max-model-len-too-high"
+    assert "--max-model-len 85600" in str(clinic.told(broken(refusal, 101)).finding("max-model-len-too-high")["fixes"])
+
+
+def test_equally_long_lines_of_tables_and_logs_stay_apart() -> None:
+    log = texts.lines(texts.sglang_decode(float(place), 20 + place) for place in range(30)).encode()
+    matrix = "\n".join([f"GPU{row}\t" + "\t".join(["NV18"] * 20) + "\tend" for row in range(8)]).encode()
+    series = "\n".join(
+        f'vllm:request_decode_time_seconds_bucket{{engine="1",le="{bound}.0",model_name="org/a-long-name"}} 1.0'
+        for bound in range(10, 30)
+    ).encode()
+    box = ("| " + "x" * 90 + " |\n").encode() * 6
+    for text in (log, matrix, series, box):
+        assert unwrapped(text) == text
