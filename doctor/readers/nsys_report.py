@@ -106,6 +106,8 @@ class _Conversion:
         yield from self._batch("nvtx_range", nvtx.ranges(rows.filter(is_known), self._strings, self._domains))
 
     def _has_domain_name(self, rows: pa.RecordBatch) -> pa.Array:
+        if rows.column("domainId").unique().to_pylist() in ([], [0]):  # the default domain, which has no name
+            return pa.array([True] * rows.num_rows)
         pairs = pa.table({"pid": process_ids(rows.column("globalTid")), "domain": rows.column("domainId")})
         distinct = pairs.group_by(["pid", "domain"]).aggregate([]).to_pylist()
         missing = [pair for pair in distinct if pair["domain"] and (pair["pid"], pair["domain"]) not in self._domains]

@@ -160,7 +160,7 @@ class _Redaction:
         spans = event_spans(chunk)
         if not spans.is_whole:
             raise ChunkError("a block of events is damaged inside")
-        for start, end in zip(spans.start, spans.end, strict=True):
+        for start, end in zip(spans.start.tolist(), spans.end.tolist(), strict=True):
             self._event(out, start, end)
         for start, end in spans.generic:
             self._hide_values(out, start, end)

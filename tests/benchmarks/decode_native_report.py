@@ -1,13 +1,21 @@
-"""Three ways to decode the events of a native report, measured in one run on one core.
+"""Ways to decode the events of a native report, measured in one run on one core.
 
     python -m tests.benchmarks.decode_native_report [REPORT]
 
+Rows of events:
 plain      one message at a time in Python (`wire.Message`)
 protobuf   the C-backed `protobuf` library with a schema built at run time, fields read back into lists
-blocks     numpy over whole blocks (`decoder.EventDecoder`), which is what doctor uses
+blocks     numpy over whole blocks, each event field by field (`table_rows.RowDecoder`)
+templates  the same for what is new; what repeats itself by templates (`decoder.EventDecoder`), which doctor uses
 
-All three give the columns of kernels and API calls; blocks also gives every other table. Figures are CPU seconds, the
-best of several rounds, without decompression. `protobuf` is not a dependency: its line is left out where it is missing.
+Where events begin and end:
+loop       one length after the other in Python
+wrapper    the `protobuf` library with events as a repeated field of bytes, whose sizes are added up
+together   numpy, everything that looks like an event at once (`events.event_spans`), which doctor uses
+
+All give the columns of kernels and API calls; blocks and templates also every other table. Figures are CPU seconds, the
+best of several rounds, without decompression. `protobuf` is not a dependency of reading: its lines are left out where
+it is missing.
 """
 
 from __future__ import annotations
@@ -18,14 +26,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from doctor.formats.nsys_report import wire
 from doctor.formats.nsys_report.decoder import EventDecoder
-from doctor.formats.nsys_report.event_kinds import KERNEL, RUNTIME, EventTable
+from doctor.formats.nsys_report.event_kinds import EVENT_TABLES, KERNEL, RUNTIME, EventTable
 from doctor.formats.nsys_report.events import event_spans
+from doctor.formats.nsys_report.table_rows import EventCounts, RowDecoder
 from doctor.formats.nsys_report.wire import Message
-from tests.support.native_reports import SICK, report, take_apart
+from tests.support.native_reports import SICK, events_of, report, take_apart
 
 ROUNDS = 3
-REPEATED_BLOCKS = 4
+REPEATED_BLOCKS = 16
 
 
 def plain(blocks: list[bytes]) -> int:
@@ -34,7 +46,7 @@ def plain(blocks: list[bytes]) -> int:
     num_events = 0
     for block in blocks:
         spans = event_spans(block)
-        for start, end in zip(spans.start, spans.end, strict=True):
+        for start, end in zip(spans.start.tolist(), spans.end.tolist(), strict=True):
             num_events += 1
             event = Message(block[start:end])
             for table in (KERNEL, RUNTIME):
@@ -62,7 +74,7 @@ def with_protobuf(blocks: list[bytes]) -> int | None:
     num_events = 0
     for block in blocks:
         spans = event_spans(block)
-        for start, end in zip(spans.start, spans.end, strict=True):
+        for start, end in zip(spans.start.tolist(), spans.end.tolist(), strict=True):
             num_events += 1
             event = message_of.FromString(block[start:end])
             table = KERNEL if event.f1 == 79 else RUNTIME if event.f1 == 48 else None
@@ -97,11 +109,66 @@ def _schema() -> Any:
 
 
 def blockwise(blocks: list[bytes]) -> int:
+    """Decode each event field by field."""
+    decoder = RowDecoder(EVENT_TABLES, EventCounts())
+    num_events = 0
+    for block in blocks:
+        events = events_of(block)
+        num_events += len(events)
+        for _ in decoder.decode(events):
+            pass
+    return num_events
+
+
+def with_templates(blocks: list[bytes]) -> int:
     """Decode as doctor does."""
     decoder = EventDecoder()
     for _ in decoder.decode(blocks):
         pass
     return decoder.counts.events
+
+
+def bounds_in_a_loop(blocks: list[bytes]) -> int:
+    """Follow the lengths one by one."""
+    num_events = 0
+    for block in blocks:
+        _, position = wire.read_varint(block, 0, len(block))
+        while position < len(block):
+            length, body = wire.read_varint(block, position + 1, len(block))
+            position = body + length
+            num_events += 1
+    return num_events
+
+
+def bounds_by_wrapper(blocks: list[bytes]) -> int | None:
+    """Let the protobuf library cut a block into events, and add up their sizes; None where it is not installed."""
+    try:
+        block_class = _wrapper()
+    except ImportError:
+        return None
+    num_events = 0
+    for block in blocks:
+        _, position = wire.read_varint(block, 0, len(block))
+        sizes = np.fromiter(map(len, block_class.FromString(block[position:]).events), dtype=np.int64)
+        np.cumsum(sizes + 2 + (sizes >= 1 << 7) + (sizes >= 1 << 14))
+        num_events += sizes.size
+    return num_events
+
+
+def _wrapper() -> Any:
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    file = descriptor_pb2.FileDescriptorProto(name="block.proto", package="block", syntax="proto2")
+    message = file.message_type.add(name="Block")
+    message.field.add(name="events", number=1, type=descriptor_pb2.FieldDescriptorProto.TYPE_BYTES, label=3)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("block.Block"))
+
+
+def bounds_together(blocks: list[bytes]) -> int:
+    """Find bounds as doctor does."""
+    return sum(event_spans(block).start.size for block in blocks)
 
 
 def measured(name: str, decode: Callable[[list[bytes]], int | None], blocks: list[bytes]) -> float | None:
@@ -125,9 +192,17 @@ def main(arguments: list[str]) -> None:
     blocks = list(take_apart(path).stream.chunks)
     slow = measured("plain", plain, blocks)
     measured("protobuf", with_protobuf, blocks)
-    fast = measured("blocks", blockwise, blocks * REPEATED_BLOCKS)
+    many = blocks * REPEATED_BLOCKS
+    measured("blocks", blockwise, many)
+    fast = measured("templates", with_templates, many)
     if slow and fast:
-        print(f"blocks over plain: {fast / slow:.0f}x")
+        print(f"templates over plain: {fast / slow:.0f}x")
+    for name, find in (
+        ("loop", bounds_in_a_loop),
+        ("wrapper", bounds_by_wrapper),
+        ("together", bounds_together),
+    ):
+        measured(name, find, many)
 
 
 if __name__ == "__main__":

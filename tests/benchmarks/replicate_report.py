@@ -70,7 +70,7 @@ def replicate_report(source: Path, target: Path, kernels: int) -> None:
     blocks: list[list[_WideEvent]] = []
     for raw in parts.stream.chunks:
         spans = event_spans(raw)
-        events = [raw[start:end] for start, end in zip(spans.start, spans.end, strict=True)]
+        events = [raw[start:end] for start, end in zip(spans.start.tolist(), spans.end.tolist(), strict=True)]
         wide = [_widen(event) for event in events]
         once += [event for event, changed in zip(events, wide, strict=True) if changed is None]
         blocks.append([event for event in wide if event is not None])

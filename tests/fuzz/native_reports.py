@@ -1,8 +1,9 @@
 """Damages native reports in many ways and reads them: `python -m tests.fuzz.native_reports [COUNT] [SEED]`.
 
 Each input is read to its end by the reader. Allowed are rows with or without notes, and an `EvidenceError` of one line.
-Anything else (another exception, more than a few seconds, rows that the original cannot have) is printed with the seed
-that makes it again, and the exit code is 1.
+Beside every fourth input a block of events stands whole and damaged in turn: the templates that the whole ones give
+must not change what is read. Anything else (another exception, more than a few seconds, rows that the original cannot
+have) is printed with the seed that makes it again, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -21,7 +22,17 @@ from doctor.case.batch import SourceFacts, TableBatch
 from doctor.errors import EvidenceError
 from doctor.formats.nsys_report import wire
 from doctor.readers.nsys_report import NsysReportReader
-from tests.support.native_reports import HEALTHY, SICK, TakenApart, as_bytes, beginning, message
+from tests.support.native_reports import (
+    HEALTHY,
+    SICK,
+    TakenApart,
+    as_bytes,
+    assert_templates_change_nothing,
+    beginning,
+    chunk,
+    events_of,
+    message,
+)
 
 MOST_SECONDS = 10
 NUM_EVENTS = 400
@@ -123,6 +134,19 @@ def outcome(path: Path) -> str:
     return "refused"
 
 
+def compare_with_templates(parts: TakenApart, dice: random.Random) -> None:
+    """Read a block whole and damaged in turn, with and without templates.
+
+    Raises:
+        AssertionError: rows or counts differ.
+    """
+    events = events_of(next(iter(parts.stream.chunks)))
+    first = dice.randrange(max(len(events) - 100, 1))
+    block = chunk(events[first : first + 100])
+    damaged = [dice.choice(MUTATIONS)(block, dice) for _ in range(3)]
+    assert_templates_change_nothing([block, damaged[0], block, *damaged[1:]])
+
+
 def _too_slow(signal_number: int, frame: FrameType | None) -> None:
     raise TimeoutError(f"more than {MOST_SECONDS} s")
 
@@ -141,6 +165,8 @@ def main(arguments: list[str]) -> int:
             signal.alarm(MOST_SECONDS)
             try:
                 outcomes[outcome(path)] += 1
+                if number % 4 == 0:
+                    compare_with_templates(dice.choice(originals), dice)
             except Exception:  # noqa: BLE001 - whatever it is, it is a finding
                 outcomes["failed"] += 1
                 sys.stdout.write(f"seed {number}:\n{traceback.format_exc(limit=-4)}\n")

@@ -8,12 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
+import pyarrow as pa
+
 from doctor.formats.nsys_report import container as sections
 from doctor.formats.nsys_report import wire
 from doctor.formats.nsys_report.chunks import chunk_place, chunk_places, read_chunk
+from doctor.formats.nsys_report.decoder import EventDecoder
 from doctor.formats.nsys_report.events import event_spans
 from doctor.formats.nsys_report.report import open_report
 from doctor.formats.nsys_report.strings import StringTable, read_strings
+from doctor.formats.nsys_report.table_rows import EventCounts
 from doctor.formats.nsys_report.wire import Field, Message
 from doctor.formats.nsys_report.writer import ReportWriter, StreamParts
 from tests.support.samples import SAMPLES
@@ -130,12 +134,41 @@ def chunk(events: Iterable[bytes], generic: Iterable[bytes] = ()) -> bytes:
     return wire.write_sized(message([*((1, one) for one in events), *((2, one) for one in generic)]))
 
 
+def tables_of(blocks: list[bytes], batch_bytes: int) -> tuple[dict[str, pa.Table], EventCounts]:
+    """Rows of each table of unpacked blocks, in the order of the stream, and what was counted.
+
+    Args:
+        blocks: the blocks.
+        batch_bytes: how much is decoded at once. With 1 each block is a batch, and what repeats itself is read by the
+            templates that the blocks before it gave; with more than there is, everything is read field by field.
+    """
+    decoder = EventDecoder(batch_bytes=batch_bytes)
+    found: dict[str, list[pa.RecordBatch]] = {}
+    for part in decoder.decode(blocks):
+        found.setdefault(part.table, []).append(part.rows)
+    return {table: pa.Table.from_batches(rows) for table, rows in found.items()}, decoder.counts
+
+
+def assert_templates_change_nothing(blocks: list[bytes]) -> None:
+    """Blocks that teach the next ones give the rows and counts that reading each event field by field gives."""
+    (fast, fast_counts), (slow, slow_counts) = tables_of(blocks, 1), tables_of(blocks, 1 << 40)
+    assert fast_counts == slow_counts
+    assert fast.keys() == slow.keys()
+    for table in slow:
+        assert fast[table].equals(slow[table]), table
+
+
+def events_of(block: bytes) -> list[bytes]:
+    """The events of an unpacked block."""
+    spans = event_spans(block)
+    return [block[start:end] for start, end in zip(spans.start.tolist(), spans.end.tolist(), strict=True)]
+
+
 def beginning(name: str, num_events: int) -> TakenApart:
     """The first events of a shipped report, with everything else that it has."""
     parts = take_apart(report(name))
     block = next(iter(parts.stream.chunks))
-    spans = event_spans(block)
-    events = [block[start:end] for start, end in zip(spans.start, spans.end, strict=True)][:num_events]
+    events = events_of(block)[:num_events]
     info = Message(parts.stream.info)
     counts = message({1: len(events), 3: info.integer(3) or 0, 5: info.integer(5) or 0, 9: b"lz4"})
     return parts.with_stream(chunks=[chunk(events)], info=counts)

@@ -6,6 +6,8 @@ its own mark, and the container says that it is not complete.
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -20,6 +22,9 @@ TRAILER_BYTES = 8 + len(END_MARK)
 MAX_HEAD_BYTES = 256
 MAX_DIRECTORY_BYTES = 1 << 20
 _SEARCH_BYTES = 64 << 20
+_PIECE_BYTES = 1 << 20
+_LEAST_PADDING_BYTES = 4096
+_MOST_EXTENTS = 100_000
 
 RAW_SAMPLING_DATA = "Raw Sampling Data"
 SAMPLING_DATA_OFFSETS = "Sampling Data Offsets"
@@ -46,7 +51,7 @@ class Container:
         head: the line of text, with its full stop.
         build_id: what follows the mark in it: the recorder's version since 2023.3, `1` or a number before.
         sections: in the order of the directory; only the event stream where there is no directory.
-        file_size: bytes.
+        file_size: bytes, without zeros behind the last one that says something.
         is_complete: false where directory or end mark are missing.
     """
 
@@ -73,7 +78,7 @@ def read_container(file: BinaryIO, path: Path) -> Container:
         UnknownEvidenceError: the file does not start as a report does.
         DamagedEvidenceError: it does, but no event stream can be found in it.
     """
-    size = file.seek(0, 2)
+    size = end_of_data(file)
     file.seek(0)
     start = file.read(MAX_HEAD_BYTES)
     if not is_report(start):
@@ -90,6 +95,34 @@ def read_container(file: BinaryIO, path: Path) -> Container:
     if container.section(RAW_SAMPLING_DATA) is None:
         raise DamagedEvidenceError(f"{path} has no section {RAW_SAMPLING_DATA!r}: it holds no recorded events")
     return container
+
+
+def end_of_data(file: BinaryIO) -> int:
+    """Where a file ends that may be padded with zeros, as disks and copies pad them that were interrupted.
+
+    Holes of a sparse file are not read; fewer zeros than a page of any file system are no padding.
+    """
+    size = file.seek(0, os.SEEK_END)
+    end = min(size, _end_of_last_extent(file, size))
+    while end > 0:
+        begin = max(end - _PIECE_BYTES, 0)
+        file.seek(begin)
+        kept = file.read(end - begin).rstrip(b"\x00")
+        end = begin + len(kept)
+        if kept:
+            break
+    return end if size - end >= _LEAST_PADDING_BYTES else size
+
+
+def _end_of_last_extent(file: BinaryIO, size: int) -> int:
+    """End of what a sparse file has written; the whole size where the system does not tell."""
+    end = 0
+    try:
+        for _ in range(_MOST_EXTENTS):
+            end = os.lseek(file.fileno(), os.lseek(file.fileno(), end, os.SEEK_DATA), os.SEEK_HOLE)
+    except OSError as error:
+        return end if error.errno == errno.ENXIO else size
+    return size
 
 
 def read_section(file: BinaryIO, section: Section, max_bytes: int) -> bytes:

@@ -19,6 +19,15 @@ from doctor.formats.nsys_report.shapes import Path
 NEWEST_TYPE, NEWEST_CLASS = 154, 111
 """Highest event type and class of trace events that version 2026.2 knows."""
 
+VARYING = frozenset(
+    {
+        *("start", "end", "timestamp", "correlationId", "returnValue", "bytes", "address", "virtualAddress"),
+        *("gridId", "graphNodeId", "originalGraphNodeId", "eventId", "eventSyncId", "rangeId"),
+        "localMemoryPoolUtilizedSize",
+    }
+)
+"""Columns of whole numbers that are mostly others in each event; the rest of a recording's events repeats itself."""
+
 INTEGER = "integer"
 TEXT = "text"
 REAL64 = "real64"

@@ -1,21 +1,26 @@
-"""Events of the stream: where each one lies, and which type and payload it has."""
+"""Events of the stream: where each one lies in its chunk."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from doctor.formats.nsys_report import wire
-from doctor.formats.nsys_report.levels import Bools, Bytes, Ints, padded, varints
-from doctor.formats.nsys_report.payloads import Payloads
 
 MAX_EVENTS_OF_A_CHUNK = 1 << 20
 """Recorders write 7,000; a damaged or hostile block of millions of empty ones would take gigabytes."""
 
+_WINDOW_BYTES = 1 << 20
+"""How much is searched at once for what may be an event: recorders' chunks are smaller."""
+
 _EVENT_TAG = 1 << 3 | wire.BYTES
 _GENERIC_EVENT_TAG = 2 << 3 | wire.BYTES
 _TYPE_TAG = 1 << 3 | wire.VARINT
+
+_Ints = NDArray[np.int64]
+_NOTHING: _Ints = np.zeros(0, dtype=np.int64)
 
 
 @dataclass
@@ -29,8 +34,8 @@ class EventSpans:
         is_whole: the chunk could be walked to its end, and held nothing else.
     """
 
-    start: list[int] = field(default_factory=list)
-    end: list[int] = field(default_factory=list)
+    start: _Ints = field(default_factory=_NOTHING.copy)
+    end: _Ints = field(default_factory=_NOTHING.copy)
     generic: list[tuple[int, int]] = field(default_factory=list)
     is_whole: bool = True
 
@@ -38,10 +43,14 @@ class EventSpans:
 def event_spans(chunk: bytes) -> EventSpans:
     """Find the events of an unpacked chunk: lengths and messages in turn, events under field 1, generic ones under 2.
 
-    A broken length ends the walk; what was found before it stays. The loop is plain Python: each length has to be known
-    before the next event is, and it costs a fraction of what decoding does.
+    A broken length ends the walk; what was found before it stays.
+
+    Each length has to be known before the next event is, but what looks like an event (tag, length of one or two bytes,
+    tag of a type) can be found everywhere at once. Where one of those ends at the next of them, numpy has followed the
+    lengths; only what breaks such a run (a chance look-alike inside an event, an event that looks different) is walked.
     """
-    spans = EventSpans()
+    walk = _Walk(chunk)
+    is_whole = True
     position, size = 0, len(chunk)
     try:
         while position < size:
@@ -49,141 +58,118 @@ def event_spans(chunk: bytes) -> EventSpans:
             stop = position + length
             if stop > size:
                 raise wire.WireError("a message runs over its chunk")
-            position = _walk(chunk, position, stop, spans)
+            walk.message(position, stop)
+            position = stop
     except wire.WireError:
-        spans.is_whole = False
-    return spans
-
-
-def _walk(chunk: bytes, position: int, stop: int, spans: EventSpans) -> int:
-    start, end = spans.start.append, spans.end.append
-    for _ in range(MAX_EVENTS_OF_A_CHUNK):
-        if position + 2 >= stop:
-            break
-        length, second = chunk[position + 1], chunk[position + 2]
-        if length < 0x80:
-            body = position + 2
-        elif second < 0x80:  # lengths of two bytes, the common ones, without a call
-            length += (second << 7) - 0x80
-            body = position + 3
-        else:
-            length, body = wire.read_varint(chunk, position + 1, stop)
-        if length > stop - body:
-            raise wire.WireError("an event runs over its message")
-        if chunk[position] == _EVENT_TAG:
-            start(body)
-            end(body + length)
-        elif chunk[position] == _GENERIC_EVENT_TAG:
-            spans.generic.append((body, body + length))
-        else:
-            raise wire.WireError("something else than an event")
-        position = body + length
-    if position < stop:
-        raise wire.WireError("bytes are left over behind the events, or more events than any recorder writes")
-    return position
+        is_whole = False
+    return walk.spans(is_whole)
 
 
 @dataclass(frozen=True)
-class EventBatch:
-    """Events of one or more chunks in one buffer.
+class _Candidates:
+    """What looks like an event, ascending.
 
     Attributes:
-        buffer: padded bytes.
-        type_id: event type; 0 where an event does not start with one.
-        payload: field number of the message that follows the type; 0 where none does or it does not fill the event.
-        payload_start: first byte of that message.
-        payload_end: byte after it, which is the end of the event.
-        number_ends: positions of all bytes below 0x80, which are the last bytes of numbers.
-        first_number: index in it of the first number of each payload.
-        after_number: index after that of its last number.
+        tag: position of its tag.
+        body: of its first byte.
+        after: of the byte behind it.
+        breaks: indices of those that do not end where the next candidate begins; the last one always is.
     """
 
-    buffer: Bytes
-    type_id: Ints
-    payload: Ints
-    payload_start: Ints
-    payload_end: Ints
-    number_ends: Ints
-    first_number: Ints
-    after_number: Ints
-
-    def payloads(self, rows: Ints) -> Payloads:
-        """The messages of some events."""
-        return Payloads(
-            self.buffer,
-            self.payload_start[rows],
-            self.payload_end[rows],
-            self.number_ends,
-            self.first_number[rows],
-            self.after_number[rows],
-        )
+    tag: _Ints
+    body: _Ints
+    after: _Ints
+    breaks: _Ints
 
 
-def event_batch(chunks: list[bytes], spans: list[EventSpans]) -> EventBatch:
-    """Put chunks side by side and read type and payload of each event."""
-    buffer = padded(b"".join(chunks))
-    bases = np.cumsum([0, *(len(chunk) for chunk in chunks[:-1])])
-    start = _joined([span.start for span in spans], bases)
-    end = _joined([span.end for span in spans], bases)
-    number_ends = np.flatnonzero(buffer < 0x80)
-    header = _Header(buffer, number_ends, start, end)
-    has_type = (buffer[start] == _TYPE_TAG) & header.is_inside(1)
-    tag = header.number(2)
-    has_payload = has_type & header.is_inside(3) & (tag & 7 == wire.BYTES)
-    payload_start = header.last(3) + 1
-    has_payload &= payload_start + header.number(3) == end
-    return EventBatch(
-        buffer,
-        np.where(has_type, header.number(1), 0),
-        np.where(has_payload, tag >> 3, 0),
-        payload_start,
-        end,
-        number_ends,
-        header.first + _NUMBERS_BEFORE_PAYLOAD,
-        _after(number_ends, header.first, start, end),
-    )
+class _Walk:
+    """One walk over a chunk."""
 
+    def __init__(self, chunk: bytes) -> None:
+        self._chunk = chunk
+        self._bytes = np.frombuffer(chunk, dtype=np.uint8)
+        self._start: list[_Ints] = []
+        self._end: list[_Ints] = []
+        self._alone: list[tuple[int, int]] = []
+        self._generic: list[tuple[int, int]] = []
+        self._left = 0
 
-_NUMBERS_BEFORE_PAYLOAD = 4
-"""Tag of the type, type, tag of the payload, its length."""
+    def spans(self, is_whole: bool) -> EventSpans:
+        """What was found."""
+        self._gather_alone()
+        start, end = (np.concatenate(parts) if parts else _NOTHING for parts in (self._start, self._end))
+        return EventSpans(start, end, self._generic, is_whole)
 
+    def message(self, position: int, stop: int) -> None:
+        """Walk one message.
 
-class _Header:
-    """The first numbers of each event."""
+        Raises:
+            WireError: a length runs over it, or it holds something else.
+        """
+        self._left = MAX_EVENTS_OF_A_CHUNK
+        while position + 2 < stop and self._left:
+            position = self._window(position, min(position + _WINDOW_BYTES, stop), stop)
+        if position < stop:
+            raise wire.WireError("bytes are left over behind the events, or more events than any recorder writes")
 
-    def __init__(self, buffer: Bytes, number_ends: Ints, start: Ints, end: Ints) -> None:
-        self._buffer, self._number_ends = buffer, number_ends
-        self._start, self._end = start, end
-        self.first = np.searchsorted(number_ends, start)
+    def _window(self, position: int, window_end: int, stop: int) -> int:
+        """Walk what begins in a window; return where the next event begins."""
+        found = self._candidates(position, window_end)
+        index = 0
+        while position < window_end and position + 2 < stop and self._left:
+            index += int(np.searchsorted(found.tag[index:], position))
+            if index < found.tag.size and found.tag[index] == position:
+                position = self._run(found, index, stop)
+            else:
+                position = self._one(position, stop)
+        return position
 
-    def last(self, index: int) -> Ints:
-        """Last byte of the number at `index`."""
-        return np.take(self._number_ends, self.first + index, mode="clip")
+    def _candidates(self, position: int, window_end: int) -> _Candidates:
+        data = self._bytes[position : min(window_end + 3, self._bytes.size)]
+        tag = np.flatnonzero(data[:-3] == _EVENT_TAG)
+        is_long = data[tag + 1] >= 0x80
+        second = data[tag + 2]
+        is_event = np.where(is_long, (second < 0x80) & (data[tag + 3] == _TYPE_TAG), second == _TYPE_TAG)
+        tag, is_long = tag[is_event], is_long[is_event]
+        length = data[tag + 1].astype(np.int64)
+        length += np.where(is_long, (data[tag + 2].astype(np.int64) << 7) - 0x80, 0)
+        tag += position
+        body = tag + 2 + is_long
+        after = body + length
+        breaks = np.append(np.flatnonzero(after[:-1] != tag[1:]), tag.size - 1)
+        return _Candidates(tag, body, after, breaks)
 
-    def is_inside(self, index: int) -> Bools:
-        """Whether the numbers up to `index` end inside their event."""
-        return self.last(index) < self._end
+    def _run(self, found: _Candidates, first: int, stop: int) -> int:
+        """Take candidates of which each begins where the one before ends."""
+        last = min(int(found.breaks[np.searchsorted(found.breaks, first)]), first + self._left - 1)
+        is_over = found.after[last] > stop
+        taken = slice(first, last + (0 if is_over else 1))
+        self._gather_alone()
+        self._start.append(found.body[taken])
+        self._end.append(found.after[taken])
+        self._left -= found.body[taken].size
+        if is_over:
+            raise wire.WireError("an event runs over its message")
+        return int(found.after[last])
 
-    def number(self, index: int) -> Ints:
-        """The number at `index`; of no meaning where it is not inside, or longer than a number may be."""
-        last = self.last(index)
-        first = np.maximum(self.last(index - 1) + 1, last - 9)
-        return varints(self._buffer, first, last)
+    def _one(self, position: int, stop: int) -> int:
+        """Take an event that looks different."""
+        length, body = wire.read_varint(self._chunk, position + 1, stop)
+        if length > stop - body:
+            raise wire.WireError("an event runs over its message")
+        if self._chunk[position] == _EVENT_TAG:
+            self._alone.append((body, body + length))
+        elif self._chunk[position] == _GENERIC_EVENT_TAG:
+            self._generic.append((body, body + length))
+        else:
+            raise wire.WireError("something else than an event")
+        self._left -= 1
+        return body + length
 
-
-def _after(number_ends: Ints, first: Ints, start: Ints, end: Ints) -> Ints:
-    """Index after the last number of each event.
-
-    Events mostly stand one behind the other, tag and length between them: then it follows from where the next begins.
-    """
-    after = np.append(first[1:] - 2, 0)
-    is_certain = np.zeros(end.size, dtype=np.bool_)
-    is_certain[:-1] = (after[:-1] > 0) & (number_ends[np.maximum(after[:-1] - 1, 0)] == end[:-1] - 1)
-    rest = np.flatnonzero(~is_certain)
-    after[rest] = np.searchsorted(number_ends, end[rest])
-    return after
-
-
-def _joined(parts: list[list[int]], bases: Ints) -> Ints:
-    arrays = [np.array(part, dtype=np.int64) + base for part, base in zip(parts, bases, strict=True)]
-    return np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int64)
+    def _gather_alone(self) -> None:
+        """Put events that were taken one by one behind those before them."""
+        if self._alone:
+            start, end = np.array(self._alone, dtype=np.int64).T
+            self._start.append(start)
+            self._end.append(end)
+            self._alone.clear()

@@ -30,9 +30,9 @@ _GROUPS = (
 """How seven-bit groups are pulled together: bits that stay, bits that move, how far."""
 
 
-def padded(data: bytes | bytearray) -> Bytes:
-    """The bytes as an array, with the padding that the readers of this module rely on."""
-    return np.frombuffer(bytes(data) + bytes(PADDING), dtype=np.uint8)
+def padded(parts: list[bytes], padding: int = PADDING) -> Bytes:
+    """Bytes side by side as an array, with the padding that the readers of this module rely on."""
+    return np.frombuffer(b"".join([*parts, bytes(padding)]), dtype=np.uint8)
 
 
 def words(buffer: Bytes, size: int = 8) -> NDArray[np.unsignedinteger]:
@@ -41,12 +41,18 @@ def words(buffer: Bytes, size: int = 8) -> NDArray[np.unsignedinteger]:
 
 
 def varints(buffer: Bytes, first: Ints, last: Ints) -> Ints:
-    """Integers whose bytes lie at `first` to `last` (both inside), read as 64-bit two's complement.
+    """Integers whose bytes lie at `first` to `last` (both inside), read as 64-bit two's complement."""
+    return numbers_at(buffer, first, last - first)
+
+
+def numbers_at(buffer: Bytes, first: Ints, extra: Ints) -> Ints:
+    """Integers of `extra` bytes after their `first`, read as 64-bit two's complement.
+
+    `extra` may be one number for all (an array without dimensions).
 
     Numbers are gathered as words of the smallest size that holds the longest of them, and their seven-bit groups pulled
     together in as many steps as that takes. Numbers of nine or ten bytes add the bytes that no word holds.
     """
-    extra = last - first
     longest = int(extra.max(initial=0))
     if longest == 0:
         return buffer[first].astype(np.int64)
@@ -64,7 +70,7 @@ def varints(buffer: Bytes, first: Ints, last: Ints) -> Ints:
     value = word.astype(np.int64)
     for byte in (8, 9):
         if longest >= byte:
-            rows = np.flatnonzero(extra >= byte)
+            rows = np.flatnonzero(np.broadcast_to(extra >= byte, first.shape))
             group = (buffer[first[rows] + byte] & np.uint8(0x7F)).astype(np.uint64) << np.uint64(7 * byte)
             value[rows] |= group.view(np.int64)
     return value

@@ -32,7 +32,7 @@ class Payloads:
 
 def side_by_side(messages: list[bytes]) -> Payloads:
     """Messages out of separate bytes."""
-    buffer = padded(b"".join(messages))
+    buffer = padded(messages)
     sizes = np.array([len(message) for message in messages], dtype=np.int64)
     end = np.cumsum(sizes)
     number_ends = np.flatnonzero(buffer < 0x80)

@@ -43,6 +43,8 @@ def read_varint(data: bytes | bytearray, position: int, end: int) -> tuple[int, 
     Raises:
         WireError: it runs over `end` or over ten bytes.
     """
+    if position < end and data[position] < 0x80:  # most numbers
+        return data[position], position + 1
     value = shift = 0
     limit = min(end, position + MAX_VARINT_BYTES)
     while position < limit:
