@@ -11,6 +11,7 @@ import duckdb
 
 from doctor.case.derive import WindowChoice, is_derived
 from doctor.case.load import CaseLoader
+from doctor.case.runs.leaving import leave_out_other_runs
 from doctor.case.store import (
     copy_to_working_case,
     create_case,
@@ -135,6 +136,7 @@ def _fill(
     try:
         loader = CaseLoader(case)
         refuse_where_all_failed([_load(loader, entry, reader, progress(entry.shown)) for entry in evidence])
+        leave_out_other_runs(case)
     except BaseException:
         case.close()
         raise

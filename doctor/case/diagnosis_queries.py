@@ -41,6 +41,18 @@ class UnreadFile:
 
 
 @dataclass(frozen=True)
+class OtherRunFile:
+    """Evidence of another run than the one in the case; `run_id` counts from 2."""
+
+    path: str
+    kind: str
+    tool: str | None
+    is_complete: bool
+    run_id: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class WindowRow:
     """The steady window; `chosen_by` says how it and its steps were told."""
 
@@ -104,6 +116,11 @@ def unread_files(connection: duckdb.DuckDBPyConnection) -> tuple[UnreadFile, ...
     return tuple(UnreadFile(*row) for row in connection.execute(_UNREAD_FILES).fetchall())
 
 
+def other_runs(connection: duckdb.DuckDBPyConnection) -> tuple[OtherRunFile, ...]:
+    """Every evidence file that was left out as one of another run, in order of runs and reading."""
+    return tuple(OtherRunFile(*row) for row in connection.execute(_OTHER_RUNS).fetchall())
+
+
 def window(connection: duckdb.DuckDBPyConnection) -> WindowRow | None:
     """The steady window, None where the case holds no device work."""
     rows = connection.execute(_WINDOW).fetchall()
@@ -159,6 +176,8 @@ ORDER BY source_id
 """
 
 _UNREAD_FILES = "SELECT path, kind, reason FROM unread_file ORDER BY source_id"
+
+_OTHER_RUNS = "SELECT path, kind, tool, is_complete, run_id, reason FROM other_run ORDER BY run_id, source_id"
 
 _WINDOW = """
 SELECT from_ns, until_ns,

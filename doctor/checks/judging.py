@@ -74,7 +74,7 @@ def _number(vital: str, limit: object) -> float:
 def _blindness(diagnosis: Diagnosis) -> Iterator[Breach]:
     """A recording without device work must never pass for healthy; a silent log may."""
     is_silent = not diagnosis.findings and not diagnosis.ruled_out and diagnosis.window is None
-    if is_silent and all(file.kind in _RECORDINGS for file in diagnosis.evidence if file.is_read):
+    if is_silent and all(file.kind in _RECORDINGS for file in diagnosis.evidence if file.is_read and file.run == 1):
         yield Breach("evidence", "nothing could be diagnosed: this recording holds no device work")
 
 

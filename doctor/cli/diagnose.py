@@ -96,6 +96,7 @@ def _run(request: _Request) -> int:
     from doctor.discovery import discovered
     from doctor.fingerprint import with_fingerprints
     from doctor.reports.presentation import render
+    from doctor.reports.runs import other_runs_line
 
     _check(request)
     history = _history(request.history)
@@ -112,6 +113,8 @@ def _run(request: _Request) -> int:
         ):
             say_what_was_left_out(unread_files(case))
             diagnosis = diagnose_case(case, rules, _options(request))
+        if line := other_runs_line(diagnosis):
+            say(line)
         if request.output_format == "html" or request.history is not None:
             diagnosis = with_fingerprints(diagnosis, found.evidence)
     write(render(diagnosis, request.output_format, presentation_for(request.output, request.fail_on)), request.output)

@@ -23,6 +23,8 @@ class EvidenceFile:
         notes: one line each on what was not read or looks wrong.
         sha256: hexadecimal digest of the file as it lies on disk; None where nobody asked for it.
         is_read: False where nothing of it could be read: the diagnosis is that of the others.
+        run: 1 for what the diagnosis speaks of; files of other runs are named and not diagnosed.
+        run_reason: why the file is of another run, in a few words; empty for run 1.
     """
 
     path: str
@@ -32,6 +34,8 @@ class EvidenceFile:
     notes: tuple[str, ...]
     sha256: str | None = None
     is_read: bool = True
+    run: int = 1
+    run_reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -214,8 +218,8 @@ class Diagnosis:
 
     @property
     def is_complete(self) -> bool:
-        """True where every file was read whole."""
-        return all(file.is_complete for file in self.evidence)
+        """True where every file of the diagnosed run was read whole."""
+        return all(file.is_complete for file in self.evidence if file.run == 1)
 
     @property
     def worst(self) -> Severity | None:

@@ -196,10 +196,23 @@ def _evidence(connection: duckdb.DuckDBPyConnection) -> tuple[EvidenceFile, ...]
         EvidenceFile(source.path, source.kind, source.tool, source.is_complete, source.notes + _remarks(source))
         for source in queries.sources(connection)
     )
-    return read + tuple(
+    unread = tuple(
         EvidenceFile(file.path, file.kind or "unknown", None, False, (f"not read: {file.reason}",), is_read=False)
         for file in queries.unread_files(connection)
     )
+    others = tuple(
+        EvidenceFile(
+            file.path,
+            file.kind,
+            file.tool,
+            file.is_complete,
+            (f"not diagnosed, since it is of another run: {file.reason}",),
+            run=file.run_id,
+            run_reason=file.reason,
+        )
+        for file in queries.other_runs(connection)
+    )
+    return read + unread + others
 
 
 def _remarks(source: queries.SourceRow) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from doctor.diagnosis.outcome import Diagnosis
 from doctor.reports import github_annotations, junit, sarif, wording
 from doctor.reports.json_document import document
 from doctor.reports.markdown import escaped
+from doctor.reports.runs import other_runs_line
 
 SCHEMA = "doctor.checks/1"
 
@@ -53,6 +54,8 @@ def result_lines(result: CheckResult) -> Iterator[str]:
     yield f"{_word(result):<7} {wording.clean(result.check.name)}{_summary(result)}"
     if result.diagnosis is not None:
         yield from (f"        incomplete: {line}" for line in wording.incomplete_lines(result.diagnosis))
+        if line := other_runs_line(result.diagnosis):
+            yield f"        other runs: {line}"
     for breach in result.breaches:
         yield from (f"        {line}" for line in breach_lines(breach, result.diagnosis))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from doctor.diagnosis.outcome import Diagnosis, RankedFinding
 from doctor.reports import wording
 from doctor.reports.presentation import Presentation
+from doctor.reports.runs import other_runs_line
 
 _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 
@@ -12,9 +13,11 @@ _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 def render(diagnosis: Diagnosis, presentation: Presentation) -> str:
     """One line a cause, or one that says that nothing was found; findings of one cause are named in one line.
 
-    A warning for each file that was not read whole comes first.
+    A warning for each file that was not read whole comes first, then one where evidence of other runs was left out.
     """
     lost = "".join(annotation("warning", "incomplete evidence", line) for line in wording.incomplete_lines(diagnosis))
+    if line := other_runs_line(diagnosis):
+        lost += annotation("warning", "other runs", line)
     if not diagnosis.findings:
         return lost + annotation("note", "doctor", wording.verdict(diagnosis))
     return lost + "".join(_line(diagnosis, finding) for finding in wording.own_findings(diagnosis))

@@ -58,6 +58,7 @@ def _file(file: EvidenceFile) -> dict[str, Any]:
         "tool": file.tool,
         "complete": file.is_complete,
         "read": file.is_read,
+        "run": file.run,
         "notes": list(file.notes),
     }
 

@@ -7,17 +7,20 @@ from xml.etree import ElementTree as ET
 from doctor.diagnosis.outcome import Diagnosis, RankedFinding
 from doctor.reports import wording
 from doctor.reports.presentation import Presentation
+from doctor.reports.runs import other_runs_line
 
 
 def render(diagnosis: Diagnosis, presentation: Presentation) -> str:
     """One suite; findings at or above the presentation's bar are failures.
 
     Findings of one cause are one failure: those that follow are skipped, and say whom they follow. Files that were not
-    read whole are skipped ones of a test case `evidence`.
+    read whole are skipped ones of a test case `evidence`, those of other runs of a test case `other runs`.
     """
     suite = ET.Element("testsuite", name="doctor")
     if lost := wording.incomplete_lines(diagnosis):
         ET.SubElement(case_in(suite, "evidence"), "skipped", message="; ".join(lost))
+    if line := other_runs_line(diagnosis):
+        ET.SubElement(case_in(suite, "other runs"), "skipped", message=line)
     for finding in diagnosis.findings:
         if finding.same_cause_as is not None:
             reason = f"same cause as {wording.clean(finding.same_cause_as)}"

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from doctor.diagnosis.outcome import Diagnosis, RankedFinding
 from doctor.reports import wording
 from doctor.reports.presentation import Presentation
+from doctor.reports.runs import other_runs_line
 
 _KERNELS_SHOWN = 5
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&])")
@@ -19,6 +20,7 @@ def render(diagnosis: Diagnosis, presentation: Presentation) -> str:
         f"## {escaped(wording.verdict(diagnosis))}",
         "",
         *(f"**Incomplete:** {escaped(line)}\n" for line in wording.incomplete_lines(diagnosis)),
+        *_paragraph(_other_runs(diagnosis)),
         *_paragraph(" · ".join(map(escaped, wording.vitals_parts(diagnosis)))),
     ]
     for place, finding in enumerate(wording.own_findings(diagnosis), start=1):
@@ -29,6 +31,11 @@ def render(diagnosis: Diagnosis, presentation: Presentation) -> str:
     lines.extend(_kernels(diagnosis))
     lines.extend(_recording(diagnosis))
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _other_runs(diagnosis: Diagnosis) -> str:
+    line = other_runs_line(diagnosis)
+    return f"**Other runs:** {escaped(line)}" if line else ""
 
 
 def _finding(diagnosis: Diagnosis, finding: RankedFinding, place: int) -> Iterator[str]:

@@ -17,6 +17,7 @@ from rich.text import Text
 from doctor.diagnosis.outcome import Diagnosis, RankedFinding
 from doctor.reports import sparkline, wording
 from doctor.reports.presentation import Presentation
+from doctor.reports.runs import other_runs_line
 from doctor.reports.text_console import as_text
 from doctor.rule import Severity
 from doctor.units import format_speedup
@@ -55,28 +56,49 @@ def layout(diagnosis: Diagnosis, width: int, *, is_unicode: bool = True) -> Rend
     parts = (
         _verdict(diagnosis),
         _incomplete(diagnosis),
+        _other_runs(diagnosis),
         _vitals(diagnosis, width, is_unicode=is_unicode),
         *body,
         *tail,
+        _in_short(diagnosis),
     )
     return Group(*(part for part in parts if part is not None))
 
 
 def _verdict(diagnosis: Diagnosis) -> RenderableType:
-    if not wording.is_guilty(diagnosis):
+    first = wording.principal(diagnosis)
+    if first is None:
         style = "bold green" if diagnosis.window is not None else "bold yellow"
         return _indented(Text(wording.verdict(diagnosis), style=style))
-    first = diagnosis.findings[0]
     badge = Text(f" {first.severity.label.upper()} ", style=f"{_STYLES[first.severity]} reverse")
-    line = _beside(badge, Text(wording.clean(first.title), style="bold"))
-    win = wording.gain_sentence(first.gain)
-    return _indented(Group(line, Text(f"To win: {win}", style="bold green")) if win else line)
+    lines: list[RenderableType] = [_beside(badge, Text(wording.clean(first.title), style="bold"))]
+    if win := wording.gain_sentence(first.gain):
+        lines.append(Text(f"To win: {win}", style="bold green"))
+    if change := wording.change_sentence(first):
+        lines.append(Text(f"Change, {change}", style="bold"))
+    return _indented(Group(*lines))
+
+
+def _in_short(diagnosis: Diagnosis) -> RenderableType | None:
+    """The verdict once more at the end, which is what a terminal still shows of a long report."""
+    first = wording.principal(diagnosis)
+    if first is None:
+        return None
+    change = wording.change_sentence(first)
+    lines = [Text(f"{wording.verdict(diagnosis)}.")] + ([Text(f"Change, {change}", style="bold")] if change else [])
+    return _titled("In short", lines)
 
 
 def _incomplete(diagnosis: Diagnosis) -> RenderableType | None:
     """What was lost stands beside the verdict: a missing kernel looks like an idle device."""
     lines = Text("\n".join(wording.incomplete_lines(diagnosis)))
     return _indented(_beside(Text(" INCOMPLETE ", style="bold yellow reverse"), lines)) if lines else None
+
+
+def _other_runs(diagnosis: Diagnosis) -> RenderableType | None:
+    """What was left out as another run stands beside the verdict too: it may be what was asked about."""
+    line = other_runs_line(diagnosis)
+    return _indented(_beside(Text(" OTHER RUNS ", style="bold yellow reverse"), Text(line))) if line else None
 
 
 def _vitals(diagnosis: Diagnosis, width: int, *, is_unicode: bool) -> RenderableType | None:

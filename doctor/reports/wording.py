@@ -41,6 +41,7 @@ _LEAST_SHARE_WORDED = 0.001
 _PLAIN_WORD = re.compile(r"[a-z]+[\s,;:.']")
 _MOST_OF_A_NAME = 40
 _MOST_NAMED = 8
+_NO_SUCH_WORK = "the recording holds no such work"
 _LEAST_COUNTED_WHOLE = 100
 _NS_PER_UNIT = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9, "seconds": 1e9}
 
@@ -145,16 +146,25 @@ def _range(gain: Gain) -> str:
 
 def verdict(diagnosis: Diagnosis) -> str:
     """One sentence: what is wrong, or that nothing is, or that nothing could be looked at."""
-    if not is_guilty(diagnosis):
+    first = principal(diagnosis)
+    if first is None:
         return _verdict_without_guilt(diagnosis)
-    first = diagnosis.findings[0]
     win = gain_sentence(first.gain)
     return f"{clean(first.title)}: {win}" if win else clean(first.title)
 
 
-def is_guilty(diagnosis: Diagnosis) -> bool:
-    """True where something is found that is worth curing; notes alone are not."""
-    return diagnosis.worst is not None and diagnosis.worst > Severity.INFO
+def principal(diagnosis: Diagnosis) -> RankedFinding | None:
+    """The first finding that is worth curing: notes are not, nor is a win that drowns in noise; None without one."""
+    return next((finding for finding in own_findings(diagnosis) if _is_worth_curing(finding)), None)
+
+
+def _is_worth_curing(finding: RankedFinding) -> bool:
+    return finding.severity > Severity.INFO and (finding.gain is None or finding.gain.is_measurable)
+
+
+def change_sentence(finding: RankedFinding) -> str:
+    """The setting to change first, and where; empty where the finding has none."""
+    return next((f"{framework(fix.target)}: {clean(fix.setting)}" for fix in finding.fixes[:1]), "")
 
 
 def _verdict_without_guilt(diagnosis: Diagnosis) -> str:
@@ -186,7 +196,7 @@ def window_sentence(window: Window | None) -> str:
 
 def kinds_read(diagnosis: Diagnosis) -> set[str]:
     """The kinds of evidence that something could be read of."""
-    return {file.kind for file in diagnosis.evidence if file.is_read}
+    return {file.kind for file in diagnosis.evidence if file.is_read and file.run == 1}
 
 
 def evidence_sentence(file: EvidenceFile) -> str:
@@ -194,6 +204,8 @@ def evidence_sentence(file: EvidenceFile) -> str:
     name = clean(PurePath(file.path).name or file.path)
     if not file.is_read:
         return f"{name} (not read)"
+    if file.run > 1:
+        return f"{name} (of another run)"
     tool = clean(file.tool) if file.tool else clean(file.kind)
     return f"{name} ({tool})" if file.is_complete else f"{name} ({tool}, incomplete)"
 
@@ -233,13 +245,14 @@ def not_run_summary(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
     """`not_run_groups` for a screen: rules that want another kind of evidence are counted where they are many."""
     kinds = kinds_read(diagnosis)
     strangers = [entry for entry in diagnosis.not_run if not kinds & set(entry.needs)]
-    if len(strangers) <= _MOST_NAMED:
-        return not_run_groups(diagnosis)
-    near = replace(diagnosis, not_run=tuple(entry for entry in diagnosis.not_run if entry not in strangers))
-    return (
-        *not_run_groups(near),
-        ("other evidence is needed for", f"{len(strangers)} rules; --format json names them"),
-    )
+    near = [entry for entry in diagnosis.not_run if entry not in strangers]
+    lines: list[tuple[str, str]] = []
+    for entries, words in ((near, _NO_SUCH_WORK), (strangers, "other evidence is needed for")):
+        if len(entries) > _MOST_NAMED:
+            lines.append((words, f"{len(entries)} rules; --format json names them"))
+        else:
+            lines += not_run_groups(replace(diagnosis, not_run=tuple(entries)))
+    return tuple(lines)
 
 
 def collect_rows(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
@@ -256,7 +269,7 @@ def collect_rows(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
 
 def _missing(entry: NotRun, kinds: set[str]) -> str:
     if kinds & set(entry.needs):
-        return "the recording holds no such work"
+        return _NO_SUCH_WORK
     return f"needs {clean(', '.join(entry.needs)) or 'more evidence'}"
 
 
@@ -338,5 +351,5 @@ def incomplete_lines(diagnosis: Diagnosis) -> tuple[str, ...]:
     return tuple(
         f"{PurePath(clean(file.path)).name}: {clean(file.notes[0]) if file.notes else 'part of it could not be read'}"
         for file in diagnosis.evidence
-        if not file.is_complete
+        if not file.is_complete and file.run == 1
     )

@@ -30,6 +30,6 @@ __all__ = [
     "timeline",
 ]
 
-_ORIGIN = {"schema_version", "text", "source", "unread_file"}
+_ORIGIN = {"schema_version", "text", "source", "unread_file", "other_run"}
 
 BULK_TABLES = tuple(table for table in metadata.sorted_tables if table.name not in _ORIGIN)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Boolean, Column, Integer, Table, Text
 
-from doctor.case.schema.columns import metadata, of_source, small, text_column, whole
+from doctor.case.schema.columns import flag, metadata, of_source, small, text_column, whole
 
 SCHEMA_VERSION = 4
 
@@ -53,4 +53,17 @@ unread_file = Table(
     text_column("kind", "kind of evidence; NULL where not even that could be told"),
     text_column("reason", "why nothing of it was read"),
     comment="Evidence that was named, of which nothing could be read: the case is incomplete without it",
+)
+
+other_run = Table(
+    "other_run",
+    metadata,
+    of_source(),
+    text_column("path", "file as the user named it"),
+    text_column("kind", "kind of evidence"),
+    text_column("tool", "recorder and its version"),
+    flag("is_complete", "false where part of the file could not be read"),
+    small("run_id", "number of the run, from 2; the case itself is run 1"),
+    text_column("reason", "what differs, in a few words"),
+    comment="Evidence that was read and is of another run: none of its rows are in the case",
 )

@@ -12,6 +12,7 @@ from doctor.reports import wording
 from doctor.reports.collecting import Recipe, recipe_for
 from doctor.reports.html_page.coarse import Coarse, coarse
 from doctor.reports.html_page.places import stretch_of
+from doctor.reports.runs import other_runs_line
 from doctor.rule import Evidence, Fix
 from doctor.units import format_speedup
 from doctor.version import __version__
@@ -119,11 +120,11 @@ class Page:
 
     version: str
     headline: str
-    severity: str
-    gain: str
+    first: FindingView | None
     subject: str
     sections: tuple[tuple[str, str], ...]
     incomplete: tuple[str, ...]
+    other_runs: str
     vitals: tuple[str, ...]
     window: str
     coarse: Coarse | None
@@ -142,7 +143,8 @@ def page_of(diagnosis: Diagnosis) -> Page:
     findings = tuple(
         _finding(diagnosis, finding, place) for place, finding in enumerate(wording.own_findings(diagnosis), start=1)
     )
-    is_guilty = wording.is_guilty(diagnosis)
+    principal = wording.principal(diagnosis)
+    first = next((view for view in findings if principal is not None and view.rule == principal.rule), None)
     window = wording.window_sentence(diagnosis.window)
     parts: dict[str, tuple[object, ...]] = {
         "vitals": wording.vitals_parts(diagnosis),
@@ -155,12 +157,12 @@ def page_of(diagnosis: Diagnosis) -> Page:
     }
     return Page(
         version=__version__,
-        headline=findings[0].title if is_guilty else wording.verdict(diagnosis),
-        severity=findings[0].severity if is_guilty else "",
-        gain=findings[0].gain if is_guilty else "",
+        headline=wording.verdict(diagnosis) if first is None else first.title,
+        first=first,
         subject=", ".join(dict.fromkeys(wording.evidence_sentence(file) for file in diagnosis.evidence)),
         sections=tuple((anchor, title) for anchor, title in _SECTIONS if parts[anchor]),
         incomplete=wording.incomplete_lines(diagnosis),
+        other_runs=other_runs_line(diagnosis),
         vitals=tuple(f"{part[0].upper()}{part[1:]}" for part in wording.vitals_parts(diagnosis)),
         window=f"{window[0].upper()}{window[1:]}",
         coarse=coarse(diagnosis),
@@ -265,10 +267,16 @@ def _file(file: EvidenceFile) -> FileView:
         wording.clean(PurePath(file.path).name or file.path),
         wording.clean(file.kind),
         wording.clean(file.tool) if file.tool else "not said",
-        ("whole" if file.is_complete else "in part") if file.is_read else "not read",
+        _how_read(file),
         file.sha256 or "not computed",
         tuple(wording.sentence(note) for note in file.notes),
     )
+
+
+def _how_read(file: EvidenceFile) -> str:
+    if not file.is_read:
+        return "not read"
+    return "of another run" if file.run > 1 else "whole" if file.is_complete else "in part"
 
 
 def _replay(diagnosis: Diagnosis) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ def test_the_document_has_the_fields_of_the_contract() -> None:
             "tool": "nsys 2025.3.1",
             "complete": True,
             "read": True,
+            "run": 1,
             "notes": [],
         }
     ]

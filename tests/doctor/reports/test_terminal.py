@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from dataclasses import replace
 
 import pytest
 
-from doctor.diagnosis.outcome import Diagnosis
+from doctor.diagnosis.outcome import Diagnosis, Gain
 from doctor.reports.presentation import Presentation, render
+from doctor.rule import Severity
 from tests.support import diagnoses
 
 FIRST_SCREEN_LINES = 24
@@ -28,6 +30,23 @@ def test_the_first_screen_names_the_fault_the_setting_and_the_win(width: int) ->
     assert "drop --enforce-eager" in screen
     assert "torch.compile(model, mode='reduce-overhead')" in screen
     assert "about 4.1x (3.2-5.0), at most 4.9x" in screen
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_what_a_terminal_still_shows_of_a_long_report_names_fault_setting_and_win(width: int) -> None:
+    last = " ".join("\n".join(show(diagnoses.launch_bound(), width=width).splitlines()[-8:]).split())
+    assert "In short Decode is bound by kernel launches: about 4.1x (3.2-5.0), at most 4.9x." in last
+    assert "Change, PyTorch: torch.compile(model, mode='reduce-overhead')" in last
+    assert "In short" not in show(diagnoses.healthy())
+
+
+def test_a_win_that_drowns_in_noise_is_no_headline() -> None:
+    ill = diagnoses.launch_bound()
+    noise = Gain(seconds=0.001, speedup_bound=1.03, speedup_expected=1.01, speedup_low=1.0, speedup_high=1.02)
+    low = replace(ill.findings[0], severity=Severity.LOW, gain=noise)
+    text = show(replace(ill, findings=(low,)))
+    assert text.splitlines()[0].strip().startswith("No rule found anything worth curing; 1 note below")
+    assert "not measurable: about 1.01x" in text
 
 
 def test_the_verdict_is_the_first_line() -> None:

@@ -8,6 +8,7 @@ from textual.widgets import Static
 
 from doctor.diagnosis.outcome import Diagnosis, RankedFinding
 from doctor.reports import wording
+from doctor.reports.runs import other_runs_line
 from doctor.tui.looks import SEVERITY_COLOURS, colour
 
 _LABEL = 8
@@ -25,12 +26,13 @@ class Verdict(Static):
         table = Table.grid(padding=(0, 1, 0, 0), expand=True)
         table.add_column(min_width=_LABEL, no_wrap=True, style=colour(self.app, "foreground-muted"))
         table.add_column(ratio=1, overflow="fold")
-        if wording.is_guilty(diagnosis):
-            self._add_guilty(table, diagnosis.findings[0])
+        first = wording.principal(diagnosis)
+        if first is not None:
+            self._add_guilty(table, first)
         else:
             name = "success" if diagnosis.window is not None else "warning"
             table.add_row("", Text(wording.verdict(diagnosis), style=f"bold {colour(self.app, name)}"))
-        for line in wording.incomplete_lines(diagnosis):
+        for line in (*wording.incomplete_lines(diagnosis), *filter(None, [other_runs_line(diagnosis)])):
             table.add_row("Caution", Text(line, style=colour(self.app, "warning")))
         measured = " · ".join(wording.vitals_parts(diagnosis))
         if measured:
@@ -44,7 +46,6 @@ class Verdict(Static):
         win = wording.gain_sentence(finding.gain)
         if win:
             table.add_row("To win", Text(win, style=f"bold {colour(self.app, 'success')}"))
-        if finding.fixes:
-            fix = finding.fixes[0]
+        for fix in finding.fixes[:1]:
             setting = Text.assemble(f"{wording.framework(fix.target)}: ", (wording.clean(fix.setting), "bold"))
             table.add_row("Change", setting)

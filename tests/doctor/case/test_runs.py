@@ -1,0 +1,173 @@
+"""Evidence of several runs in one folder is told apart; ranks, exports and neighbours of one run stay together."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from doctor import api
+from doctor.case.diagnosis_queries import other_runs
+from doctor.case.runs.telling import contradiction, tell_apart
+from doctor.case.runs.traits import EngineLog, Recording, Span, Traits
+from doctor.cli.main import main
+from tests.support import engine_texts
+from tests.support.trace_builder import Program, decode_step
+from tests.support.traces import shared_trace
+
+SECOND = 10**9
+NOON = 1_790_000_000 * SECOND
+NOTHING = Traits("a", (0,), frozenset(), None, None, None)
+
+
+def recording(
+    start_s: float, end_s: float, rank: int | None = None, ops: int = 10, world_size: int | None = None
+) -> Traits:
+    span = Span(NOON + int(start_s * SECOND), NOON + int(end_s * SECOND))
+    return replace(NOTHING, path=f"{start_s}-{rank}", recording=Recording(ops, "kineto", rank, world_size, span))
+
+
+def log(engine: str, start_s: float, end_s: float, *, is_start: bool = True, is_serving: bool = True) -> Traits:
+    span = Span(NOON + int(start_s * SECOND), NOON + int(end_s * SECOND))
+    return replace(NOTHING, path=f"{engine}-{start_s}", log=EngineLog(engine, span, is_start, is_serving, None))
+
+
+def eager(path: Path, *, later_s: float = 0.0, rank: int | None = None, steps: int = 6) -> Path:
+    program = Program(rank=rank, world_size=None if rank is None else 2, device=rank or 0)
+    program.silence(later_s * 1e6)
+    for _ in range(steps):
+        decode_step(program)
+    return program.write(path)
+
+
+def sorted_out(*paths: Path) -> tuple[list[str], list[tuple[str, int, str]]]:
+    """Names of the files that are kept, and `(name, run, reason)` of the others."""
+    with api.load(*paths) as case:
+        kept = [Path(path).name for (path,) in case.execute("SELECT path FROM source ORDER BY source_id").fetchall()]
+        return kept, [(Path(one.path).name, one.run_id, one.reason) for one in other_runs(case)]
+
+
+def test_two_recordings_of_different_times_are_two_runs_and_the_larger_is_kept(tmp_path: Path) -> None:
+    small = eager(tmp_path / "a.json", steps=4)
+    large = eager(tmp_path / "b.json", later_s=20.0, steps=8)
+    assert sorted_out(small, large) == (["b.json"], [("a.json", 2, "recorded at another time")])
+
+
+def test_ranks_of_one_run_are_one_case_and_those_of_the_next_run_another(tmp_path: Path) -> None:
+    first = [eager(tmp_path / f"one-{rank}.json", rank=rank, steps=8) for rank in (0, 1)]
+    second = [eager(tmp_path / f"two-{rank}.json", rank=rank, later_s=30.0) for rank in (0, 1)]
+    kept, others = sorted_out(*second, *first)
+    assert kept == ["one-0.json", "one-1.json"]
+    assert [(name, run) for name, run, _ in others] == [("two-0.json", 2), ("two-1.json", 2)]
+
+
+def test_the_rows_of_another_run_are_gone_and_the_file_is_named(tmp_path: Path) -> None:
+    with api.load(eager(tmp_path / "a.json"), eager(tmp_path / "b.json", later_s=20.0, steps=8)) as case:
+        [(kernels,)] = case.execute("SELECT count(DISTINCT source_id) FROM kernel").fetchall()
+        assert kernels == 1
+        assert case.execute("SELECT kind, is_complete FROM other_run").fetchall() == [("kineto", True)]
+
+
+def test_real_recordings_of_two_programs_their_exports_and_their_ranks_are_told_apart() -> None:
+    names = [
+        f"h200x2/{program}-sick.{form}"
+        for program in ("scaling", "straggler")
+        for form in ("nsys-rep", "sqlite.gz", "rank0.pt.trace.json.gz", "rank1.pt.trace.json.gz")
+    ]
+    kept, others = sorted_out(*map(shared_trace, names))
+    assert kept == ["straggler-sick.nsys-rep", "straggler-sick.sqlite.gz"] or kept[0].startswith("scaling-sick.nsys")
+    runs: dict[int, set[str]] = {}
+    for name, run, _ in others:
+        runs.setdefault(run, set()).add(
+            name.replace("rank0", "rank").replace("rank1", "rank").split(".p")[0].split(".sq")[0]
+        )
+    assert len(runs) == 3
+    assert all(len({name.split("-")[0] for name in files}) == 1 for files in runs.values())
+
+
+def test_another_rank_belongs_to_the_run_though_clocks_of_hosts_differ() -> None:
+    assert contradiction(recording(0, 1, rank=0), recording(3, 4, rank=1)) == ""
+    assert contradiction(recording(0, 1, rank=0), recording(3, 4, rank=0))
+    assert contradiction(recording(0, 1, rank=0), recording(7200, 7201, rank=1))
+    assert contradiction(recording(0, 1, rank=0, world_size=2), recording(0, 1, rank=1, world_size=4))
+
+
+def test_recordings_that_overlap_stay_together() -> None:
+    assert contradiction(recording(0, 2), recording(1, 3)) == ""
+    assert len(tell_apart([recording(0, 2), recording(1, 3), recording(10, 11)])) == 2
+
+
+def test_logs_of_servers_that_ran_side_by_side_stay_together() -> None:
+    assert contradiction(log("vllm", 0, 60), log("vllm", 30, 90)) == ""
+    assert contradiction(log("vllm", 0, 60), log("sglang", 30, 90)) == ""
+
+
+def test_logs_of_another_start_engine_or_model_are_of_another_run() -> None:
+    assert contradiction(log("vllm", 0, 60), log("vllm", 600, 660)) == "a log of another start"
+    assert contradiction(log("vllm", 0, 60), log("sglang", 600, 660)) == "a log of vllm"
+    untimed = [replace(NOTHING, log=EngineLog("vllm", None, True, True, size)) for size in (10**9, 2 * 10**9)]
+    assert contradiction(*untimed) == "a log of another model"
+
+
+def test_a_log_that_goes_on_in_the_next_file_is_one_run() -> None:
+    assert contradiction(log("vllm", 0, 60), log("vllm", 600, 660, is_start=False)) == ""
+
+
+def test_starts_that_never_served_are_looked_at_beside_each_other_within_a_working_day() -> None:
+    first = log("vllm", 0, 60, is_serving=False)
+    assert contradiction(first, log("vllm", 600, 660)) == ""
+    assert contradiction(first, log("vllm", 86_400, 86_460)) == "a log of another start"
+
+
+def test_a_year_left_out_of_a_log_does_not_set_it_apart() -> None:
+    yearless = Span(*(NOON - int(26 * 365.25 * 86_400) * SECOND + at for at in (0, 60 * SECOND)))
+    assert yearless.clock == "yearless"
+    assert (Span(NOON, NOON + SECOND).gap_ns(yearless) or 0) < 2 * 86_400 * SECOND
+
+
+def test_other_devices_are_another_run_and_a_name_cut_off_is_not() -> None:
+    h200, a100 = (replace(NOTHING, devices=frozenset({name})) for name in ("h200", "a100-sxm4-80gb"))
+    assert contradiction(h200, a100) == "another device, H200"
+    assert contradiction(a100, replace(NOTHING, devices=frozenset({"a100-sxm4-80g"}))) == ""
+    sized = [replace(NOTHING, device_bytes=size) for size in (80 * 2**30, 140 * 2**30, 79 * 2**30)]
+    assert contradiction(sized[0], sized[1])
+    assert contradiction(sized[0], sized[2]) == ""
+
+
+@pytest.mark.parametrize("output", ["terminal", "markdown", "html", "github", "junit"])
+def test_every_output_says_how_many_runs_there_are_and_how_to_diagnose_each(
+    output: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    eager(tmp_path / "first.json", steps=4)
+    eager(tmp_path / "second.json", later_s=20.0, steps=8)
+    assert main(["diagnose", str(tmp_path), "--format", output]) == 0
+    out, err = capfd.readouterr()
+    words = " ".join(out.replace("\\", "").replace("&#39;", "").split())
+    assert "2 runs in this evidence. Diagnosed: second.json." in words
+    assert "doctor diagnose first.json" in words
+    assert "2 runs" in err
+
+
+def test_json_numbers_the_runs_and_a_check_names_them(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    eager(tmp_path / "first.json", steps=4)
+    eager(tmp_path / "second.json", later_s=20.0, steps=8)
+    assert main(["diagnose", str(tmp_path), "--format", "json"]) == 0
+    files = {Path(file["path"]).name: file["run"] for file in json.loads(capfd.readouterr().out)["evidence"]}
+    assert files == {"second.json": 1, "first.json": 2}
+    assert main(["check", str(tmp_path)]) == 1
+    assert "other runs: 2 runs in this evidence" in capfd.readouterr().out
+
+
+def test_two_logs_of_one_engine_started_twice_are_not_mixed(tmp_path: Path) -> None:
+    for place, name in enumerate(("before.log", "after.log")):
+        lines = [
+            f"(EngineCore pid=1) INFO 09-13 {15 + place}:59:01 [gpu_model_runner.py:2653] Model loading took 14.9889 "
+            "GiB and 3.8 seconds",
+            *(engine_texts.vllm_status(second + 3600 * place, 4) for second in range(0, 60, 10)),
+        ]
+        (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
+    kept, others = sorted_out(tmp_path / "before.log", tmp_path / "after.log")
+    assert kept == ["before.log"]
+    assert others == [("after.log", 2, "a log of another start")]
