@@ -3,9 +3,10 @@
 What happens: tensor parallelism meets twice a layer. Each meeting moves activations over the link, and the next kernel
 needs the result; unless something else can run meanwhile, the transfer stands in the step at its full length.
 
-How it is detected: time in which a device communicates and does not compute, at least 15 % of the window. Where all
-ranks were recorded, time spent waiting for the last rank is told from transfer, and only transfer counts. The win is the
-run replayed with transfers at 60 %, what fused and overlapped collectives reach in public cases; all of it is the bound.
+How it is detected: time in which a device communicates and does not compute, at least 15 % of the window; from 10 % on
+it is mentioned, at low severity. Where all ranks were recorded, time spent waiting for the last rank is told from
+transfer, and only transfer counts. The win is the run replayed with transfers at 60 %, what fused and overlapped
+collectives reach in public cases; all of it is the bound.
 
 When it is not this: waiting for another rank's launches is `host-dispatch-bound` there; waiting for a slow rank is
 `straggler-rank`. A trace of one rank cannot tell waiting from transfer, and says so.
@@ -41,6 +42,7 @@ ABOUT = About(
 
 THRESHOLDS = {
     "min_share": Threshold(0.15, "share of the window", source="vllm PR#44677: 22 % exposed, a quarter of it won"),
+    "warn_share": Threshold(0.1, "share of the window", source="half of it won is 5 %, the least that is measurable"),
     "min_collectives": Threshold(8, "collectives", source="fewer say nothing about a habit"),
     "reachable": Threshold(
         0.6, "of the transfer that is left", source="public cases win 25 to 50 % of the exposed time"
@@ -92,9 +94,9 @@ def judge(row: Exposed) -> Verdict:
     knows_waiting = row.member_count > 0.5 * row.collective_count
     waiting_share = row.waiting_ns / max(row.waiting_ns + row.transfer_ns, 1) if knows_waiting else 0.0
     share = row.exposed_share * (1 - waiting_share)
-    if row.exposed_share < THRESHOLDS["min_share"].value:
+    if row.exposed_share < THRESHOLDS["warn_share"].value:
         return None
-    if share < THRESHOLDS["min_share"].value:
+    if share < THRESHOLDS["warn_share"].value:
         return Cleared(
             f"{row.exposed_share:.0%} of the window is exposed communication, but {waiting_share:.0%} of it is waiting for the last rank"
         )
@@ -119,7 +121,11 @@ def judge(row: Exposed) -> Verdict:
         confidence=0.8 if knows_waiting else 0.55,
         cleared=f"{row.exposed_share:.0%} of the window is exposed communication, but other things hold the run up",
         # seen from one rank, another rank's lateness looks the same
-        max_severity=Severity.CRITICAL if knows_waiting else Severity.MEDIUM,
+        max_severity=Severity.LOW
+        if share < THRESHOLDS["min_share"].value
+        else Severity.CRITICAL
+        if knows_waiting
+        else Severity.MEDIUM,
     )
 
 

@@ -3,9 +3,10 @@
 What happens: a collective over a few rows takes what it takes for its ranks to meet, not what its bytes take. Two a layer
 in a deep model, or one for every tensor, are hundreds of meetings a step, and each holds up the kernels behind it.
 
-How it is detected: more than 100 collectives a step whose median transfer is under 20 us. Where all ranks were recorded,
-waiting for the last rank is told from transfer, and only transfer counts. The win is the run replayed with 6 us for each,
-what a fused or one-shot all-reduce takes inside a node.
+How it is detected: more than 100 collectives a step, or more than 2.5 a layer where the model's configuration tells its
+layers, whose median transfer is under 20 us. Where all ranks were recorded, waiting for the last rank is told from
+transfer, and only transfer counts. The win is the run replayed with 6 us for each, what a fused or one-shot all-reduce
+takes inside a node.
 
 When it is not this: few large collectives are `comm-exposed`. Time spent waiting for a slow rank is `straggler-rank`;
 waiting for a rank whose host is late is `host-dispatch-bound` there.
@@ -40,6 +41,7 @@ ABOUT = About(
 
 THRESHOLDS = {
     "min_per_step": Threshold(100, "collectives a step", source="rule of thumb: two a layer in fifty layers"),
+    "min_per_layer": Threshold(2.5, "collectives a layer", source="tensor parallelism needs two"),
     "max_median_ns": Threshold(
         20_000, "ns of transfer", source="rule of thumb: latency, not bytes, up to about 256 KiB"
     ),
@@ -60,7 +62,8 @@ counted AS (
 SELECT per_step, count(*) AS collective_count, count(transfer_ns) AS member_count,
     median(coalesce(transfer_ns, end_ns - start_ns)) AS transfer_ns, median(end_ns - start_ns) AS kernel_ns,
     sum(coalesce(transfer_ns, end_ns - start_ns))::BIGINT AS all_transfer_ns, min(start_ns) AS first_start_ns,
-    (SELECT sum(until_ns - from_ns)::BIGINT FROM device_busy, steady_window) AS window_ns
+    (SELECT sum(until_ns - from_ns)::BIGINT FROM device_busy, steady_window) AS window_ns,
+    (SELECT max(layer_count) FROM model_shape) AS layer_count
 FROM spent, counted GROUP BY per_step
 """
 
@@ -93,11 +96,15 @@ class Meetings(NamedTuple):
     all_transfer_ns: int | None
     first_start_ns: int | None
     window_ns: int | None
+    layer_count: float | None
 
 
 def judge(row: Meetings) -> Verdict:
     """So many, and each so short."""
-    if not row.per_step or row.per_step <= THRESHOLDS["min_per_step"].value or not row.window_ns:
+    least = THRESHOLDS["min_per_step"].value
+    if row.layer_count:
+        least = min(least, THRESHOLDS["min_per_layer"].value * row.layer_count)
+    if not row.per_step or row.per_step <= least or not row.window_ns:
         return None
     transfer_us, kernel_us = (row.transfer_ns or 0) / 1e3, (row.kernel_ns or 0) / 1e3
     if (row.transfer_ns or 0) >= THRESHOLDS["max_median_ns"].value:
@@ -110,8 +117,9 @@ def judge(row: Meetings) -> Verdict:
     told = (
         f" ({kernel_us:.0f} us with waiting)" if knows_waiting else "; one rank alone cannot tell waiting from transfer"
     )
+    a_layer = f" ({row.per_step / row.layer_count:.1f} a layer)" if row.layer_count else ""
     return Finding(
-        summary=f"{row.per_step:,.0f} collectives a step, {transfer_us:.0f} us of transfer each{told}",
+        summary=f"{row.per_step:,.0f} collectives a step{a_layer}, {transfer_us:.0f} us of transfer each{told}",
         evidence=(
             Evidence("collectives per step", row.per_step, "collectives", Where(start_ns=row.first_start_ns)),
             Evidence("median transfer", transfer_us, "us"),

@@ -6,9 +6,9 @@ again. Devices then idle half of the time, each below its power limit.
 
 How it is detected: several devices share a layer (a setting, a communicator, or recorded ranks say so), and they are
 joined by SYS, NODE or PHB in the topology, or by shared memory in the log of the communication library, or peer access
-is refused or switched off, or a measured bus bandwidth is under half of what the link can carry. An engine that leaves its own
-all-reduce kernels off, since its devices have PCIe only or no peer access, says the same with less confidence. Where a recording shows
-communication that is not hidden, that is what a better link can win.
+is refused or switched off, or a measured bus bandwidth is under half of what the link can carry. An engine that leaves
+its own all-reduce kernels off, since its devices have PCIe only or no peer access, says the same with less confidence.
+Where a recording shows communication that is not hidden, that is what a better link can win.
 
 When it is not this: one device, or devices that do not share a layer, need no link. Where a recording shows communication
 hidden or short, the slow link costs nothing. Over several hosts see `nccl-socket-fallback`.

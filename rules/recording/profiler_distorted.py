@@ -5,9 +5,9 @@ makes it. Thousands of short operations a second turn microseconds into a multip
 took 4.2 times as long under the recorder. Kernels keep their durations; whatever the host does looks slower than it is.
 
 How it is detected: the recorder's own overhead rows as a share of the window; Python frames a second; CUDA graphs
-recorded node by node; more than 20,000 short operations a second that were launched one by one; a table of the same run with
-and without the recorder. Each of these alone
-lowers the trust in absolute host times. The finding has no win: expected speed-ups are already corrected for it.
+recorded node by node; more than 20,000 short operations a second that were launched one by one; a table of the same run
+with and without the recorder. Each of these alone lowers the trust in absolute host times. The finding has no win:
+expected speed-ups are already corrected for it.
 
 When it is not this: a slow host shows in the plain run too. Give the plain run's wall time with `--unprofiled-seconds` to
 tell the two. A recording at graph level hides kernels in place of slowing launches: `trace-blind`.

@@ -3,10 +3,10 @@
 What happens: requests are handed out one by one, or in sorted order, and cost differs by a hundred times. One replica gets the long ones;
 the run ends when it ends. Round robin spreads counts, not work.
 
-How it is detected: over at least five minutes the busiest replica runs at least 1.25 times as many requests as the mean of all; or
-one has a queue while another runs less than half as many, or has none and room in its KV cache, in a tenth of the time; or,
-with data parallelism set, devices that are busy 1.25 times as long as the mean. Of one or two moments the queue must count beside
-the batch, and less confidence is told.
+How it is detected: over at least five minutes the busiest replica runs at least 1.25 times as many requests as the mean
+of all; or one has a queue while another runs less than half as many, or has none and room in its KV cache, in a tenth
+of the time; or, with data parallelism set, devices that are busy 1.25 times as long as the mean. Of one or two moments
+the queue must count beside the batch, and less confidence is told.
 
 When it is not this: replicas that start one after another are uneven for a while: the first 30 s are left out. Ranks of one replica
 (tensor parallel) are no replicas.

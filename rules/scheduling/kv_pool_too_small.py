@@ -4,10 +4,10 @@ What happens: every running sequence holds KV blocks for all of its tokens. Once
 until one ends, however little of the device's arithmetic the batch uses. The queue grows, and with it the time to the first
 token.
 
-How it is detected: in at least a fifth of the log lines or scrapes with running requests, at least 95 % of the KV cache is in
-use while requests wait. The bound is what serving the waiting ones beside the running ones would give where a larger batch
-costs nothing more; it ends where arithmetic fills the device. Of a few lines, or one scrape, each must show it, with a queue that
-counts beside the batch; such a moment is told with less confidence.
+How it is detected: in at least a fifth of the log lines or scrapes with running requests, at least 95 % of the KV cache
+is in use while requests wait. The bound is what serving the waiting ones beside the running ones would give where a
+larger batch costs nothing more; it ends where arithmetic fills the device. Of a few lines, or one scrape, each must
+show it, with a queue that counts beside the batch; such a moment is told with less confidence.
 
 When it is not this: a full cache without a queue is healthy. Where running requests lose their blocks again and again it is
 `kv-preemption-thrash`; where the limit of running requests stops the batch, the cache is not full. Memory that another

@@ -4,10 +4,10 @@ What happens: an engine that takes up more sequences than its KV cache can hold 
 grow. It throws one out, and later computes its prompt and all it had generated a second time. Under steady overload this
 work has no end: throughput falls and the slowest tokens take seconds.
 
-How it is detected: preempted, retracted or paused requests in the log or the counters: more than a tenth of the finished
-requests, or, where finished ones are not counted, more than one a minute and at least three, or a tenth of those that run. Or a table of two runs under the
-same load in which a policy that admits to the brim (MAX_UTILIZATION) is slower by at least 15 % than one that never
-evicts.
+How it is detected: preempted, retracted or paused requests in the log or the counters: more than a tenth of the
+finished requests, or, where finished ones are not counted, more than one a minute and at least three, or a tenth of
+those that run. Or a table of two runs under the same load in which a policy that admits to the brim (MAX_UTILIZATION)
+is slower by at least 15 % than one that never evicts.
 
 When it is not this: a KV cache in full use is healthy as long as nobody is thrown out. Waiting requests with a full cache and no
 eviction are `kv-pool-too-small`. One eviction now and then costs nothing.

@@ -7,7 +7,8 @@ while the same answer could come from one pass.
 How it is detected: in each usual step the rarest matrix product (the language-model head runs once a pass) comes m
 times, and the operations between two of them are the same, kernel by kernel. The win is the run replayed with pieces
 2 to m gone and the first piece a little longer: short kernels and products that are bound by weights do not grow with
-rows, attention and long element-wise kernels do. Or the engine counted it: a benchmark says how many passes a step has.
+rows; attention and long element-wise kernels do once every multiprocessor has a block of theirs, and a piece of one
+sequence is far from that. Or the engine counted it: a benchmark says how many passes a step has.
 
 When it is not this: layers repeat too, but the head does not; a loop over steps without a wait looks like pieces only
 where steps cannot be told. Pipeline stages need pieces: there, keep at least four times as many as stages. A single
@@ -109,8 +110,11 @@ STEPS = (
         """SELECT device_op_id, CASE
             WHEN end_ns - start_ns < $short_ns THEN 1.0
             WHEN family = 'gemm' THEN 1.0 + 0.02 * (piece_count - 1)
+            WHEN grid_blocks > 0 AND sm_count > 0
+                THEN greatest(1.0, piece_count * grid_blocks / sm_count) / greatest(1.0, grid_blocks / sm_count)
             ELSE piece_count END
-        FROM piece_op JOIN device_op USING (device_op_id) WHERE piece = 0""",
+        FROM piece_op JOIN device_op USING (device_op_id),
+            (SELECT max(sm_count)::DOUBLE AS sm_count FROM device) WHERE piece = 0""",
         values={"short_ns": THRESHOLDS["short_ns"].value},
     ),
 )

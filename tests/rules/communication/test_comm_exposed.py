@@ -52,3 +52,9 @@ def test_is_silent_when_communication_hides_behind_computing(clinic: Clinic) -> 
     verdicts = clinic.verdicts(program)
     assert verdicts.document["vitals"]["exposed_communication"] < 0.05
     assert RULE not in verdicts.found
+
+
+def test_a_little_is_mentioned_at_low_severity(clinic: Clinic) -> None:
+    verdicts = clinic.verdicts(*ranks([(88.0, 88.0)] * 40, transfer_us=12.0))
+    assert verdicts.finding(RULE)["severity"] == "low"
+    assert RULE not in clinic.verdicts(*ranks([(92.0, 92.0)] * 40, transfer_us=8.0)).found

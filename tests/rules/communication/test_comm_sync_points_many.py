@@ -51,3 +51,17 @@ def test_is_cleared_when_each_is_as_short_as_it_can_be(clinic: Clinic) -> None:
     verdicts = clinic.verdicts(*decoding(150, 5.0))
     assert RULE not in verdicts.found
     assert RULE in verdicts.ruled_out
+
+
+def test_layers_of_the_model_tell_how_many_are_too_many(clinic: Clinic) -> None:
+    folder = clinic.folder / "ranks"
+    folder.mkdir()
+    for place, program in enumerate(decoding(80, 16.0)):
+        program.write(folder / f"rank{place}.json")
+    shape = (
+        '{{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": {}, "hidden_size": 2048}}'
+    )
+    verdicts = clinic.told(folder, shape.format(24))
+    assert "80 collectives a step (3.3 a layer)" in verdicts.finding(RULE)["summary"]
+    assert RULE not in clinic.told(folder, shape.format(40)).found
+    assert RULE not in clinic.told(folder).found
