@@ -46,7 +46,8 @@ def chunk_place(file: BinaryIO, offset: int, limit: int, max_raw: int = MAX_EVEN
         raise ChunkError("the sizes of a block are cut") from error
     start = offset + position
     most_packed = raw + raw // LZ4_MAX_RATIO + _LZ4_SLACK_BYTES
-    if packed > min(limit - start, most_packed) or raw > min(max_raw, packed * LZ4_MAX_RATIO):
+    is_nothing = packed == 0  # even an empty block takes a byte: these are zeros of a page that was never written
+    if is_nothing or packed > min(limit - start, most_packed) or raw > min(max_raw, packed * LZ4_MAX_RATIO):
         raise ChunkError("a block has sizes that cannot be right")
     return ChunkPlace(start, start + packed, raw)
 
