@@ -6,8 +6,10 @@ profiles show a run that is bound by communication; hardly a byte is moving.
 
 How it is detected: collectives of all ranks are matched, and for each the rank that came last and how far behind the
 next one it was. A straggler comes last in at least 60 % of them and costs at least 5 % of the window. Where it computes
-longer than the others the win is the run replayed with its kernels at the others' pace. Samples of the devices, where
-they are given, say whether its clock or its link is the reason.
+longer than the others the win is the run replayed with its kernels at the others' pace. Kernels are compared by name and
+size of grid: what it launches more often than the others is work of its own, the rest is the same work at a slower pace,
+and where its kernels are no longer than the others' its host comes late. Each of the three asks for another change. Samples
+of the devices, where they are given, say whether its clock or its link is the reason.
 
 When it is not this: ranks that take turns in being late are each bound by their host. Time after the last rank has
 come is transfer: `comm-exposed`.
@@ -46,12 +48,29 @@ THRESHOLDS = {
         0.6, "share of collectives in which the rank came last", source="rule of thumb; half is chance on two"
     ),
     "min_late_share": Threshold(0.05, "share of the window", source="rule of thumb"),
+    "min_own_work_share": Threshold(
+        0.5, "share of what it computes longer than the others", source="the larger part names the cause"
+    ),
     "min_meetings": Threshold(6, "collectives", source="fewer say nothing about a habit"),
 }
 
 SQL = """
 WITH worst AS (
     SELECT * FROM meeting_rank ORDER BY late_ns DESC, rank LIMIT 1
+),
+kernel_use AS (
+    SELECT name_id, grid_blocks, end_ns - start_ns AS length_ns, meeting_rank.rank = (SELECT rank FROM worst) AS is_own
+    FROM device_op JOIN meeting_rank USING (source_id, pid, device_id), steady_window
+    WHERE kind = 'kernel' AND family <> 'collective' AND start_ns >= from_ns AND start_ns < until_ns
+),
+compared AS (
+    SELECT name_id, count(*) FILTER (is_own) AS own_count, sum(length_ns) FILTER (is_own) AS own_ns,
+        count(*) FILTER (NOT is_own) / ((SELECT count(*) FROM meeting_rank) - 1) AS others_count
+    FROM kernel_use GROUP BY name_id, grid_blocks
+),
+own_work AS (
+    SELECT name_id, sum(own_count - others_count) AS launch_count, sum(own_ns * (own_count - others_count) / own_count) AS work_ns
+    FROM compared WHERE own_count > others_count GROUP BY name_id
 )
 SELECT worst.rank, worst.device_id, worst.pid, worst.meeting_count, worst.last_count, worst.late_ns, worst.compute_ns,
     (SELECT median(compute_ns) FROM meeting_rank, (SELECT rank AS late_rank FROM worst) WHERE rank <> late_rank) AS others_compute_ns,
@@ -59,13 +78,18 @@ SELECT worst.rank, worst.device_id, worst.pid, worst.meeting_count, worst.last_c
     worst.latest_start_ns, worst.latest_late_ns, (SELECT count(*) FROM meeting_rank) AS rank_count,
     (SELECT until_ns - from_ns FROM steady_window) AS window_ns,
     own.sm_clock_hz AS own_clock_hz, others.sm_clock_hz AS others_clock_hz, coalesce(own.thermal_count, 0) AS own_thermal_count,
-    own.pcie_rate_bytes_per_s / others.pcie_rate_bytes_per_s AS link_share
+    own.pcie_rate_bytes_per_s / others.pcie_rate_bytes_per_s AS link_share,
+    (SELECT sum(work_ns) FROM own_work) AS own_work_ns,
+    (SELECT text FROM own_work JOIN text ON text_id = name_id ORDER BY work_ns DESC, text LIMIT 1) AS own_kernel,
+    (SELECT launch_count FROM own_work JOIN text ON text_id = name_id ORDER BY work_ns DESC, text LIMIT 1) AS own_launch_count
 FROM worst
 LEFT JOIN gpu_state AS own USING (device_id)
 LEFT JOIN (SELECT worst.device_id, median(sm_clock_hz) AS sm_clock_hz, median(pcie_rate_bytes_per_s) AS pcie_rate_bytes_per_s
     FROM gpu_state, worst WHERE gpu_state.device_id <> worst.device_id GROUP BY worst.device_id) AS others USING (device_id)
 """
 
+MOST_LETTERS = 60
+"""Of a kernel's name in a sentence."""
 AT_OTHERS_PACE = """
     SELECT device_op_id, $factor AS factor
     FROM device_op JOIN (SELECT * FROM meeting_rank ORDER BY late_ns DESC, rank LIMIT 1) AS worst USING (source_id, pid, device_id),
@@ -94,6 +118,20 @@ class LatestRank(NamedTuple):
     others_clock_hz: float | None
     own_thermal_count: int
     link_share: float | None
+    own_work_ns: float | None
+    own_kernel: str | None
+    own_launch_count: float | None
+
+    @property
+    def longer_ns(self) -> float:
+        """What it computes longer than the others."""
+        return self.compute_ns - (self.others_compute_ns or self.compute_ns)
+
+    @property
+    def has_own_work(self) -> bool:
+        """True where most of that is work that the others do not have."""
+        share = (self.own_work_ns or 0.0) / max(self.longer_ns, 1.0)
+        return bool(self.own_kernel) and share >= THRESHOLDS["min_own_work_share"].value
 
 
 def judge(row: LatestRank) -> Verdict:
@@ -112,11 +150,7 @@ def judge(row: LatestRank) -> Verdict:
         is_host_work=False,
         spread=1.5,
     )
-    why = (
-        f"its kernels take {1 / factor:.1f}x as long as the others'"
-        if computes_longer
-        else "its kernels are no slower: look at its host"
-    )
+    why = _why(row, factor) if computes_longer else "its kernels are no slower: its host comes late"
     why += _seen_on_device(row)
     return Finding(
         summary=f"rank {row.rank} comes last in {row.last_count} of {row.meeting_count} collectives, {late_share:.0%} of the window behind"
@@ -137,7 +171,49 @@ def judge(row: LatestRank) -> Verdict:
         confidence=0.9,
         cleared=f"rank {row.rank} comes last, but the others have work meanwhile",
         label=f"rank {row.rank} (device {row.device_id})",
+        fixes=_fixes(row, computes_longer=computes_longer),
     )
+
+
+def _why(row: LatestRank, factor: float) -> str:
+    if not row.has_own_work:
+        return f"it runs the same kernels, and they take {1 / factor:.1f}x as long as the others'"
+    return f"it computes {1 / factor:.1f}x as long as the others, for work that they do not have: {_own_kernel(row)}"
+
+
+def _own_kernel(row: LatestRank) -> str:
+    name = (row.own_kernel or "").split("(")[0]
+    short = name if len(name) <= MOST_LETTERS else f"{name[: MOST_LETTERS - 3]}..."
+    return f"{short}, {row.own_launch_count or 0:,.0f} launches more"
+
+
+def _fixes(row: LatestRank, *, computes_longer: bool) -> tuple[Fix, ...]:
+    """What this straggler asks for first: its own work, its device, or its host; then what evens out ranks anyway."""
+    if computes_longer and row.has_own_work:
+        first = Fix(
+            "pytorch",
+            f"take out of rank {row.rank}'s step what it alone launches ({_own_kernel(row)}), or share it among the ranks: equal shards, equal tokens,"
+            " no logging or sampling on one rank",
+            "extra work of one rank is paid by all; a profile with stacks of that rank names the line that launches it",
+            source=_EQUAL_WORK.source,
+        )
+        return (first, *(fix for fix in FIXES if fix not in (_EQUAL_WORK, _DEVICE)))
+    if computes_longer:
+        first = Fix(
+            "system",
+            f"nvidia-smi -i {row.device_id} -q -d CLOCK,PERFORMANCE,POWER,TEMPERATURE, beside another device's; then nvidia-smi -i {row.device_id} -rgc"
+            " and -pl as on the others, or run the rank on another device",
+            "the same kernels take longer there: a lower clock, heat, a power limit or another tenant",
+            source=_DEVICE.source,
+        )
+        return (first, *(fix for fix in FIXES if fix != _DEVICE))
+    first = Fix(
+        "system",
+        f"nvidia-smi topo -m, then start rank {row.rank} under numactl --cpunodebind=N --membind=N with the NUMA node of GPU {row.device_id}",
+        "its kernels are as quick as the others', and are launched later: a far socket, a busy core, work on one rank's host",
+        source="https://docs.nvidia.com/deploy/nvidia-smi/index.html",
+    )
+    return (first, *(fix for fix in FIXES if fix != _DEVICE))
 
 
 def _seen_on_device(row: LatestRank) -> str:
@@ -158,19 +234,22 @@ def _latest(row: LatestRank) -> Where:
     return Where(start_ns=start_ns, end_ns=row.latest_start_ns, device_id=row.device_id, pid=row.pid)
 
 
+_DEVICE = Fix(
+    "system",
+    "nvidia-smi -q -d CLOCK,PERFORMANCE,POWER,TEMPERATURE on that device and on another; then equal clocks and power limits (-rgc, -pl),"
+    " or another device",
+    "a slower clock, heat, a degraded link or another tenant makes one rank late",
+    source="https://docs.nvidia.com/deploy/nvidia-smi/index.html",
+)
+_EQUAL_WORK = Fix(
+    "pytorch",
+    "give every rank the same work: equal shards, equal tokens; no rank-0-only logging or sampling inside the step",
+    "extra work of one rank is paid by all",
+    source="https://docs.pytorch.org/docs/stable/distributed.html",
+)
 FIXES = (
-    Fix(
-        "system",
-        "nvidia-smi -q -d CLOCK,PERFORMANCE,PCIE on that device; swap it; equal power caps on all",
-        "a slower clock, a degraded link or another tenant makes one rank late",
-        source="https://docs.nvidia.com/deploy/nvidia-smi/index.html",
-    ),
-    Fix(
-        "pytorch",
-        "give every rank the same work: equal shards, equal tokens; no rank-0-only logging or sampling inside the step",
-        "extra work of one rank is paid by all",
-        source="https://docs.pytorch.org/docs/stable/distributed.html",
-    ),
+    _DEVICE,
+    _EQUAL_WORK,
     Fix(
         "vllm",
         "--enable-eplb for uneven experts; --numa-bind per rank",

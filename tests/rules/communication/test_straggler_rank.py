@@ -64,3 +64,43 @@ def test_samples_of_the_devices_say_why(clinic: Clinic) -> None:
     samples = [row for pair in zip(busy(), hot, strict=True) for row in pair]
     summary = clinic.told(folder, query_gpu(samples)).finding(RULE)["summary"]
     assert "its SM clock is 700 MHz, the others' 1965; its device is slowed down by heat" in summary
+
+
+def test_work_that_one_rank_alone_does_is_named_and_asked_for_first(clinic: Clinic) -> None:
+    programs = Program(rank=0, world_size=2), Program(rank=1, world_size=2, device=1)
+    for _ in range(40):
+        for program in programs:
+            program.launch(GEMM, 30.0)
+        programs[1].launch("extra_statistics_kernel<float>(int)", 170.0)
+        programs[0].launch(ALL_REDUCE, 184.0)
+        programs[1].launch(ALL_REDUCE, 10.0)
+    finding = clinic.verdicts(*programs).finding(RULE)
+    assert "work that they do not have: extra_statistics_kernel<float>, 40 launches more" in finding["summary"]
+    first = finding["fixes"][0]
+    assert first["target"] == "pytorch"
+    assert first["setting"].startswith(
+        "take out of rank 1's step what it alone launches (extra_statistics_kernel<float>"
+    )
+
+
+def test_the_same_work_at_a_slower_pace_asks_for_the_device(clinic: Clinic) -> None:
+    finding = clinic.verdicts(*ranks([(30.0, 200.0)] * 40)).finding(RULE)
+    assert "the same kernels, and they take 6.7x as long" in finding["summary"]
+    first = finding["fixes"][0]
+    assert first["target"] == "system"
+    assert first["setting"].startswith("nvidia-smi -i 1 -q -d CLOCK")
+
+
+def test_a_rank_whose_host_launches_late_is_told_from_one_that_computes_longer(clinic: Clinic) -> None:
+    programs = Program(rank=0, world_size=2), Program(rank=1, world_size=2, device=1)
+    for _ in range(40):
+        for program, silence_us in zip(programs, (5.0, 175.0), strict=True):
+            program.silence(silence_us)
+            program.launch(GEMM, 30.0)
+        programs[0].launch(ALL_REDUCE, 184.0)
+        programs[1].launch(ALL_REDUCE, 14.0)
+        for program in programs:
+            program.wait()
+    finding = clinic.verdicts(*programs).finding(RULE)
+    assert "its kernels are no slower: its host comes late" in finding["summary"]
+    assert "numactl --cpunodebind" in finding["fixes"][0]["setting"]
