@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -25,7 +25,7 @@ class _Ended:
     error: BaseException | None
 
 
-def read_ahead(items: Iterator[_Item], depth: int = 4) -> Iterator[_Item]:
+def read_ahead(items: Iterator[_Item], depth: int = 4) -> Generator[_Item, None, None]:
     """Yield what `items` yields, in its order, made up to `depth` items ahead in another thread.
 
     What `items` raises is raised here. When the consumer stops early the thread ends with the item that it is making.

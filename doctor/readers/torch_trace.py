@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from doctor.readers.evidence_file import EvidenceFile, open_evidence
 from doctor.readers.protocol import Progress
 
 _SEARCH_BYTES = 16 << 20
+_CHUNKS_AHEAD = 8
 _OPENING = re.compile(rb"(?:\xef\xbb\xbf)?\s*([\[{])")
 _MARKS = (b'"traceEvents"', b'"deviceProperties"', b'"baseTimeNanoseconds"')
 _FIRST_EVENT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\[\s*\{[^{}\[\]]*"ph"\s*:')
@@ -78,7 +80,8 @@ class _Reading:
 
     def __init__(self, file: EvidenceFile, progress: Progress) -> None:
         self._file = file
-        self._stream = TraceStream(file.chunks(progress))
+        self._chunks = _chunks(file, progress)
+        self._stream = TraceStream(self._chunks)
         self._waiting: dict[EventKind, list[TraceEvent]] = {kind: [] for kind in EventKind}
         self._take = {category: self._waiting[kind].append for category, kind in KINDS.items()}
         self._take[OLD_OPERATOR] = self._take_old_operator
@@ -94,6 +97,15 @@ class _Reading:
         self._has_kernels = False
 
     def parts(self) -> Iterator[TableBatch | SourceFacts]:
+        """Yield the rows, then the facts."""
+        with closing(self._chunks):
+            yield from self._rows()
+            if self._file.compression != "none":
+                for _ in self._chunks:  # damage behind the last event counts as well
+                    pass
+            yield self._facts()
+
+    def _rows(self) -> Iterator[TableBatch]:
         for events in self._stream.event_lists():
             self._event_count += len(events)
             self._sort(events)
@@ -104,7 +116,6 @@ class _Reading:
         for table, rows in self._launches.release():
             yield TableBatch(table, rows)
         yield from self._machine_rows()
-        yield self._facts()
 
     def _sort(self, events: list[TraceEvent]) -> None:
         """Put each event to its kind; arrows between events, half of a trace, fall through."""
@@ -231,6 +242,12 @@ class _Reading:
                 "the trace holds no events: the profiler stopped before it recorded, or its schedule was never active"
             )
         return "the JSON holds no `traceEvents`: it is no trace of the PyTorch profiler"
+
+
+def _chunks(file: EvidenceFile, progress: Progress) -> Generator[bytes, None, None]:
+    """Contents of a file; a compressed one is unpacked in a thread of its own, beside the parsing."""
+    chunks = file.chunks(progress)
+    return (chunk for chunk in chunks) if file.compression == "none" else read_ahead(chunks, _CHUNKS_AHEAD)
 
 
 def _names_events_later(path: Path) -> bool:

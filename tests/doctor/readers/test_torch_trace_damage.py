@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import gzip
 import json
+import random
+import threading
 from pathlib import Path
 
 import pytest
 
 from doctor.errors import DamagedEvidenceError, UnknownEvidenceError
+from doctor.readers.protocol import no_progress
+from doctor.readers.torch_trace import TorchTraceReader
 from tests.support.reading import read_all, rows
 from tests.support.torch_traces import call, kernel, write_trace
 from tests.support.traces import shared_trace
@@ -170,3 +175,27 @@ def test_public_damaged_traces_are_refused_or_loudly_incomplete() -> None:
     }
     with pytest.raises(DamagedEvidenceError, match="holds no events"):
         read_all(shared_trace("public/empty_events.json"))
+
+
+def test_a_checksum_that_fails_behind_the_last_event_is_said_wherever_it_lies(tmp_path: Path) -> None:
+    text = write_trace(tmp_path / "t", kernel("k", 1), call("cudaLaunchKernel", 0)).read_bytes()
+    for size in (0, 3 << 20):
+        packed = bytearray(gzip.compress(text + random.Random(size).randbytes(size).hex().encode() + b"\n"))
+        packed[-5] ^= 1
+        damaged = tmp_path / f"{size}.gz"
+        damaged.write_bytes(packed)
+        reading = read_all(damaged)
+        assert reading.row_counts()["kernel"] == 1
+        assert reading.facts.notes == ("its gzip data is damaged; what came before was read",)
+
+
+def test_no_thread_goes_on_unpacking_when_the_reading_stops_early(tmp_path: Path) -> None:
+    event = json.dumps(call("cudaLaunchKernel", 0)) + ","
+    packed = tmp_path / "t.gz"
+    packed.write_bytes(gzip.compress(b'{"traceEvents": [' + event.encode() * 200_000, compresslevel=1))
+    before = threading.active_count()
+    parts = iter(TorchTraceReader().read(packed, no_progress))
+    next(parts)
+    assert threading.active_count() > before
+    parts.close()  # type: ignore[attr-defined] # it is a generator
+    assert threading.active_count() == before
