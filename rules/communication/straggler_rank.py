@@ -192,9 +192,9 @@ def _fixes(row: LatestRank, *, computes_longer: bool) -> tuple[Fix, ...]:
     if computes_longer and row.has_own_work:
         first = Fix(
             "pytorch",
-            f"take out of rank {row.rank}'s step what it alone launches ({_own_kernel(row)}), or share it among the ranks: equal shards, equal tokens,"
-            " no logging or sampling on one rank",
-            "extra work of one rank is paid by all; a profile with stacks of that rank names the line that launches it",
+            f"take out of rank {row.rank}'s step what it alone launches ({_own_kernel(row)}), or share it among the ranks",
+            "extra work of one rank is paid by all: equal shards, equal tokens, no logging or sampling on one rank; a profile with stacks of that rank"
+            " names the line that launches it",
             source=_EQUAL_WORK.source,
         )
         return (first, *(fix for fix in FIXES if fix not in (_EQUAL_WORK, _DEVICE)))
