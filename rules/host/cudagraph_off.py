@@ -6,7 +6,7 @@ is one launch; run eagerly, it is hundreds or thousands of launches, each paid f
 How it is detected: usual steps (those that come back with about the same work) hold no graph launch and more than 200
 kernel launches. By itself this wins nothing: it is named only where the run is bound by dispatch, and shares that
 gain. In a log or a configuration: graphs are switched off (enforce_eager, disable_cuda_graph and the like) and none was
-captured, or every decode line says that no graph was replayed.
+captured, or every decode line says that no graph was replayed. A table of two runs that differ in graphs only says what they win.
 
 When it is not this: where the device is busy anyway, graphs win little; that is said under ruled out. Graphs that are
 captured again and again are a fault of their own.
@@ -41,6 +41,7 @@ ABOUT = About(
 THRESHOLDS = {
     "min_launches": Threshold(200, "launches a step", source="vllm-project/vllm#6038 and like reports: 4x from graphs"),
     "min_lines": Threshold(5, "decode lines", source="fewer lines are a moment, not a state"),
+    "min_ratio": Threshold(1.1, "x", source="rule of thumb: less is within the noise of a comparison"),
     "eager_cost": Threshold(
         4.1, "x", source="Project-MONAI/VLM-Surgical-Agent-Framework#5: 11.2 against 45.9 tokens a second"
     ),
@@ -104,7 +105,7 @@ decode AS (
 compared AS (
     SELECT max(fast_hz / slow_hz) AS ratio FROM bench_comparison
     WHERE regexp_matches(word, 'graph|eager|mode|condition|config|variant') AND slow_hz IS NOT NULL
-        AND (regexp_matches(slow_told, 'eager|off|false|no_graph') OR (word = 'eager' AND slow_told IN ('true', 'yes', '1', 'on')))
+        AND CASE WHEN word = 'eager' THEN slow_told IN ('true', 'yes', '1', 'on') ELSE regexp_matches(slow_told, 'eager|off|false|no_graph') END
 )
 SELECT coalesce(spelled, mode_spelled) AS spelled, engine, said_by, eager_events, capture_count, line_count, eager_count, running_median, ratio
 FROM said, mode, seen, captured, decode, compared
@@ -151,6 +152,36 @@ def judge_setting(row: EagerByChoice) -> Verdict:
         confidence=0.9 if row.ratio or never else 0.75,
         speedup_bound=bound,
         speedup_expected=row.ratio if row.ratio and row.ratio > 1 else None,
+    )
+
+
+COMPARED_SQL = """
+SELECT fast_hz / slow_hz AS ratio, slow_hz, fast_hz FROM bench_comparison
+WHERE word = 'eager' AND slow_told = 'true' AND slow_hz IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM engine_choice WHERE setting = 'eager' AND told = 'true') AND NOT EXISTS (SELECT 1 FROM engine_event WHERE event = 'eager')
+ORDER BY ratio DESC LIMIT 1
+"""
+
+
+class Compared(NamedTuple):
+    """Two runs of one load, without graphs and with them."""
+
+    ratio: float
+    slow_hz: float
+    fast_hz: float
+
+
+def judge_compared(row: Compared) -> Verdict:
+    """Graphs win; which of the two runs is in use, nobody says."""
+    if row.ratio < THRESHOLDS["min_ratio"].value:
+        return None
+    return Finding(
+        summary=f"without CUDA graphs the same load runs at {row.slow_hz:,.1f} a second in place of {row.fast_hz:,.1f}",
+        evidence=(Evidence("with graphs against without", row.ratio, "x"),),
+        severity=Severity.MEDIUM,
+        confidence=0.6,
+        speedup_bound=row.ratio,
+        speedup_expected=row.ratio,
     )
 
 
@@ -202,5 +233,8 @@ RULE = Rule(
     fixes=FIXES,
     verify="record again: graph launches equal steps.",
     doc=__doc__,
-    also=(Sign(("engine_evidence",), ("engine-log", "engine-config"), SETTING_SQL, EagerByChoice, judge_setting),),
+    also=(
+        Sign(("engine_evidence",), ("engine-log", "engine-config"), SETTING_SQL, EagerByChoice, judge_setting),
+        Sign(("bench_comparison",), ("bench-table",), COMPARED_SQL, Compared, judge_compared),
+    ),
 )

@@ -6,7 +6,9 @@ being decoded get no token meanwhile. The mean hardly shows it; the 99th percent
 How it is detected: at least three steps, or runs of steps, each directly behind a usual decode step, that take at least
 five times the median step, hold at least three times its device work, and keep the device busy for at least half of their
 length. The finding states what it does to the time between tokens; no work would go away, so no speed-up is promised. In a log:
-at least three prefills in a row, each of more than four times 4,096 prompt tokens, while requests are being decoded.
+at least three prefills in a row, each of more than four times 4,096 prompt tokens, while requests are being decoded; or at least
+three lines of state in which prompts are computed beside requests that ran before, and all of these together get less than a
+fifth of the tokens that they got on the line before.
 
 When it is not this: a long step without device work is a pause: `step-gap-scheduler`. A program that answers one request
 after another has the same picture and nobody who waits: look at whether sequences were running. The first prefill of a
@@ -30,6 +32,7 @@ THRESHOLDS = {
     "min_chunks": Threshold(4, "x a usual chunk", source="sgl-project/sglang PR#14050: prefills of 32 to 35 thousand"),
     "chunk_tokens": Threshold(4096, "prompt tokens a step", source="vLLM and SGLang advise 2,048 to 8,192"),
     "min_runs": Threshold(3, "runs of long steps", source="sgl-project/sglang PR#14050: prefill after prefill"),
+    "min_prompt_hz": Threshold(100, "prompt tokens a second", source="fewer are short prompts"),
     "min_work_ratio": Threshold(3, "x the median step's device work", source="a prompt is more work than a token"),
     "min_busy": Threshold(0.5, "share of a long step", source="a step that mostly idles is a pause"),
     "min_share": Threshold(0.1, "share of the window", source="rule of thumb: below this one token in ten waits"),
@@ -120,6 +123,25 @@ SELECT count(*) AS run_count, count(*) FILTER (line_count >= $min_runs AND is_la
 FROM large
 """
 
+STATE_SQL = """
+WITH line AS (
+    SELECT source_id, replica_id, line_id, running_count, output_token_hz, coalesce(prompt_token_hz, 0) AS prompt_hz,
+        coalesce(prompt_token_hz, 0) >= $min_prompt_hz AS is_prefilling
+    FROM engine_load WHERE phase = 'state' AND running_count IS NOT NULL AND output_token_hz IS NOT NULL
+),
+numbered AS (  -- each run begins with the last line on which requests were only decoded
+    SELECT *, sum(CASE WHEN is_prefilling THEN 0 ELSE 1 END) OVER (PARTITION BY source_id, replica_id ORDER BY line_id) AS run_id FROM line
+),
+before AS (
+    SELECT source_id, replica_id, run_id, running_count, output_token_hz FROM numbered WHERE NOT is_prefilling AND running_count >= 1 AND output_token_hz > 0
+)
+SELECT count(*) AS busy_count, count(*) FILTER (output.running_count > before.running_count AND $min_ratio * output.output_token_hz <= before.output_token_hz)
+        AS starved_count,
+    median(before.output_token_hz) AS usual_hz, median(output.output_token_hz) FILTER (output.running_count > before.running_count) AS starved_hz,
+    max(before.running_count) AS running_count, median(prompt_hz) AS prompt_hz
+FROM numbered AS output JOIN before USING (source_id, replica_id, run_id) WHERE is_prefilling
+"""
+
 
 class PrefillRuns(NamedTuple):
     """Prefills in a row while requests are being decoded."""
@@ -161,6 +183,36 @@ def judge_log(row: PrefillRuns) -> Verdict:
         ),
         severity=Severity.HIGH,
         confidence=0.9 if (row.itl_ratio or 0) >= THRESHOLDS["min_ratio"].value else 0.75,
+    )
+
+
+class StarvedLines(NamedTuple):
+    """Lines of state on which prompts are computed beside requests that ran before."""
+
+    busy_count: int
+    starved_count: int
+    usual_hz: float | None
+    starved_hz: float | None
+    running_count: float | None
+    prompt_hz: float | None
+
+
+def judge_state(row: StarvedLines) -> Verdict:
+    """Those that ran before get next to nothing."""
+    if row.starved_count < THRESHOLDS["min_runs"].value:
+        return None
+    return Finding(
+        summary=f"on {row.starved_count} of {row.busy_count} lines with prompts of {row.prompt_hz or 0:,.0f} tokens a second, requests that ran before get"
+        f" {row.starved_hz or 0:.1f} tokens a second in place of {row.usual_hz or 0:.1f}",
+        evidence=(
+            Evidence("tokens a second before", row.usual_hz or 0.0, "tokens/s"),
+            Evidence("tokens a second meanwhile", row.starved_hz or 0.0, "tokens/s"),
+            Evidence("prompts meanwhile", row.prompt_hz or 0.0, "tokens/s"),
+            Evidence("lines on which they wait", float(row.starved_count), "lines"),
+        ),
+        # the log does not say which of the requests are still being decoded
+        severity=Severity.MEDIUM,
+        confidence=0.55,
     )
 
 
@@ -213,5 +265,8 @@ RULE = Rule(
     fixes=FIXES,
     verify="record again under the same load: the 99th percentile of the step is under three medians.",
     doc=__doc__,
-    also=(Sign(("prefill_run",), ("engine-log",), LOG_SQL, PrefillRuns, judge_log),),
+    also=(
+        Sign(("prefill_run",), ("engine-log",), LOG_SQL, PrefillRuns, judge_log),
+        Sign(("engine_load",), ("engine-log",), STATE_SQL, StarvedLines, judge_state),
+    ),
 )

@@ -10,7 +10,8 @@ from doctor.formats.engine_options import command_of, settings_of
 from doctor.readers.bench_labels import fields_of
 
 MOST_HEADINGS = 3
-_RESULT = re.compile(r"Serving Benchmark Result|Throughput: [\d.]")
+_RESULT = re.compile(r"Serving Benchmark Result|[Tt]hroughput: [\d.]")
+_PRINTED = re.compile(r"\s{0,8}(?:Accuracy|Invalid|Latency): [\d.]")
 _CONTINUED = re.compile(r"\\[ \t]{0,8}\n")
 _FENCE = re.compile(r"[\s>]{0,12}(?:```|~~~)")
 _HEADING = re.compile(r"[\s>#*\-\d.)]{0,16}(.{1,78}?)[\s:*`]{0,8}\Z")
@@ -30,7 +31,11 @@ _USUAL = {"eager": "false", "prefix_caching": "on", "quantization": "none", "dra
 def conditions_of(lines: Sequence[str]) -> dict[str, str]:
     """Columns and values out of the lines above a result; those above an earlier result belong to that one."""
     start = max((place + 1 for place, line in enumerate(lines) if _RESULT.search(line)), default=0)
-    own = [line for line in lines[start:] if line.strip() and not _FENCE.match(line) and "=====" not in line]
+    own = [
+        line
+        for line in lines[start:]
+        if line.strip() and not (_FENCE.match(line) or _PRINTED.match(line) or "=====" in line)
+    ]
     told: dict[str, str] = {}
     for line in reversed(_CONTINUED.sub(" ", "\n".join(own)).splitlines()):
         command = command_of(line)

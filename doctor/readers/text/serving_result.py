@@ -24,6 +24,8 @@ MOST_HELD = 1000
 _OFFLINE = re.compile(
     r"Throughput: ([\d.]{1,20}) requests/s, ([\d.]{1,20}) (?:total )?tokens/s(?:, ([\d.]{1,20}) output tokens/s)?"
 )
+_SCRIPT = re.compile(r"\s{0,8}Output throughput: ([\d.]{1,20}) token/s\s{0,8}\Z")
+"""What the benchmark scripts of SGLang's repository print."""
 _MS = 10**6
 _FIELDS: dict[str, tuple[str, float]] = {
     "Successful requests": ("completed_count", 1),
@@ -54,7 +56,7 @@ class ServingResultScanner:
     """Blocks between a line of `=` with the title and the closing line of `=`."""
 
     kind = "bench-table"
-    clues = (_HEAD, "Throughput: ")
+    clues = (_HEAD, "Throughput: ", "Output throughput: ")
     lead_lines = 24
 
     def __init__(self) -> None:
@@ -82,6 +84,9 @@ class ServingResultScanner:
         if self._row is None and (found := _OFFLINE.search(text)) is not None:
             values = zip(("request_hz", "total_token_hz", "output_token_hz"), found.groups(), strict=True)
             self._row = {name: value for name, told in values if (value := figure_of(told)) is not None}
+            self._close()
+        elif self._row is None and (found := _SCRIPT.match(text)) is not None:
+            self._row = {"output_token_hz": figure_of(found[1])}
             self._close()
         elif _HEAD in text:
             self._close()

@@ -30,8 +30,12 @@ _BACKEND = re.compile(r"(?:Use|Using) ([\w\-]{1,30}) (?:attention )?backend")
 
 
 def _fields(text: str) -> dict[str, str]:
-    """`#running-req: 5, token usage: 0.30` as names and values."""
-    return dict(part.split(": ", 1) for part in text.split(", ") if ": " in part)
+    """`#running-req: 5, token usage: 0.30` as names and values; reports emphasise some of them."""
+    plain = text.replace("**", "") if "**" in text else text
+    fields = dict(part.split(": ", 1) for part in plain.split(", ") if ": " in part)
+    if "_" not in plain:
+        return fields
+    return {name.strip("_ "): value.strip("_ ") for name, value in fields.items()}
 
 
 def _usage(fields: dict[str, str]) -> float | None:

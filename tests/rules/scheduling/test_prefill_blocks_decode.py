@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support import engine_texts as texts
 from tests.support.trace_builder import Program, decode_step
 from tests.support.verdicts import Clinic
 
@@ -38,3 +39,26 @@ def test_is_silent_when_prefill_runs_in_pieces(clinic: Clinic) -> None:
 def test_is_silent_on_pauses_of_the_host(clinic: Clinic) -> None:
     kinds = "dddddpdddddpdddddppddddd"
     assert RULE not in clinic.verdicts(serving(kinds, prefill_us=10, pause_us=20_000)).found
+
+
+def state(second: float, running: int, prompt: float, output: float) -> str:
+    return texts.vllm_status(second, running, prompt=prompt, output=output)
+
+
+def test_state_lines_show_that_those_who_ran_before_get_next_to_nothing(clinic: Clinic) -> None:
+    before = [state(10.0 * place, 1, 0.0, 31.0) for place in range(2)]
+    meanwhile = [state(20.0 + 10.0 * place, 3, 2200.0, 0.4) for place in range(4)]
+    verdicts = clinic.told(texts.lines(before, meanwhile, state(60.0, 3, 0.0, 70.0)))
+    assert verdicts.finding(RULE)["severity"] == "medium"
+    assert "get 0.4 tokens a second in place of 31.0" in verdicts.finding(RULE)["summary"]
+
+
+def test_prompts_that_leave_the_others_their_share_are_no_fault(clinic: Clinic) -> None:
+    before = [state(10.0 * place, 4, 0.0, 120.0) for place in range(2)]
+    meanwhile = [state(20.0 + 10.0 * place, 6, 2200.0, 80.0) for place in range(4)]
+    assert RULE not in clinic.told(texts.lines(before, meanwhile)).found
+
+
+def test_one_request_after_another_has_nobody_who_waits(clinic: Clinic) -> None:
+    turns = [state(10.0 * place, 1, 2200.0 if place % 4 else 0.0, 0.4 if place % 4 else 31.0) for place in range(12)]
+    assert RULE not in clinic.told(texts.lines(turns)).found

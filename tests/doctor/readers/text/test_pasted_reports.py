@@ -203,3 +203,21 @@ def test_equally_long_lines_of_tables_and_logs_stay_apart() -> None:
     box = ("| " + "x" * 90 + " |\n").encode() * 6
     for text in (log, matrix, series, box):
         assert unwrapped(text) == text
+
+
+def test_figures_of_benchmark_scripts_are_compared_by_their_headings(clinic: Clinic) -> None:
+    text = (
+        "### decode cuda graph is enabled\n```\nAccuracy: 0.951\nLatency: 6.1 s\nOutput throughput: 3900.5 token/s\n```\n\n"
+        "### decode cuda graph is disabled\n```\nAccuracy: 0.951\nLatency: 15.2 s\nOutput throughput: 1500.1 token/s\n```\n"
+    )
+    assert clinic.told(text).first == "cudagraph-off"
+    assert (
+        clinic.told(text.replace("enabled", "x").replace("disabled", "enabled").replace("is x", "is disabled")).found
+        == set()
+    )
+
+
+def test_emphasised_fields_of_a_line_are_read() -> None:
+    line = texts.sglang_decode(0.0, 8).replace("gen throughput", "_accept len: 3.70, gen throughput") + "_"
+    [row] = _rows(line + "\n", "engine_sample")
+    assert row["accept_length_count"] == 3.7
