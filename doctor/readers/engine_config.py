@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from doctor.case.batch import SourceFacts, TableBatch
 from doctor.errors import DamagedEvidenceError
-from doctor.formats.engine_options import ENGINES, Setting, command_of, setting_of, settings_of
+from doctor.formats.engine_options import ENGINES, Setting, command_of, is_undecided, setting_of, settings_of
 from doctor.formats.engine_options.command import options_of
 from doctor.formats.model_shape import shape_of
 from doctor.readers.protocol import Progress
@@ -80,15 +80,19 @@ class EngineConfigReader:
         if found.shape:
             yield batch_of("model_shape", [found.shape], self.kind)
         what = "configuration of a model" if found.shape else f"configuration of {found.settings[0][0]}"
-        yield SourceFacts(self.kind, what, is_complete=True)
+        notes = tuple(f"{name} is neither true nor false: passed over" for name in found.undecided)
+        yield SourceFacts(self.kind, what, is_complete=not notes, notes=notes)
 
 
 class _Found:
     """What a configuration holds."""
 
-    def __init__(self, settings: list[tuple[str, Setting]], shape: dict[str, Any] | None) -> None:
+    def __init__(
+        self, settings: list[tuple[str, Setting]], shape: dict[str, Any] | None, undecided: tuple[str, ...]
+    ) -> None:
         self.settings = settings
         self.shape = shape
+        self.undecided = undecided
 
 
 def _read(text: bytes) -> _Found | None:
@@ -105,10 +109,12 @@ def _read(text: bytes) -> _Found | None:
     except (TooMuchError, RecursionError):
         return None
     is_of_model_only = shape is not None and not (isinstance(value, dict) and "build_config" in value)
-    settings = [*commands, *(() if is_of_model_only else _flat_settings(names))]
+    flat = [] if is_of_model_only else _flat_settings(names)
+    undecided = tuple(dict.fromkeys(one.kept.spelled for one in flat if one.is_undecided))
+    settings = [*commands, *((one.engine, one.kept) for one in flat if not one.is_undecided)]
     if shape is not None and isinstance(value, dict):
         settings += [("transformers", kept) for kept in settings_of("transformers", _own(value))]
-    return _Found(settings, shape) if settings or shape else None
+    return _Found(settings, shape, undecided) if settings or shape else None
 
 
 def _own(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -117,26 +123,35 @@ def _own(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield name.lstrip("_"), str(config[name])
 
 
-def _flat_settings(names: list[tuple[str, Any]]) -> list[tuple[str, Setting]]:
+class _Flat(NamedTuple):
+    """A setting of a file, and whether its value is neither on nor off where it has to be one of them."""
+
+    engine: str
+    kept: Setting
+    is_undecided: bool
+
+
+def _flat_settings(names: list[tuple[str, Any]]) -> list[_Flat]:
     """Settings of the engine that knows most of the names."""
     by_engine = {engine: list(_of_engine(engine, names)) for engine in ENGINES if engine not in {"transformers"}}
-    engine = max(by_engine, key=lambda name: len({kept.spelled for kept in by_engine[name]}))
-    return [(engine, kept) for kept in by_engine[engine]]
+    engine = max(by_engine, key=lambda name: len({one.kept.spelled for one in by_engine[name]}))
+    return by_engine[engine]
 
 
-def _of_engine(engine: str, names: list[tuple[str, Any]]) -> Iterator[Setting]:
+def _of_engine(engine: str, names: list[tuple[str, Any]]) -> Iterator[_Flat]:
     for name, value in names:
         written = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         parts = name.split(".")
         if engine == "tensorrt-llm" and parts[-1] == "cuda_graph_config" and value in (None, "null", "~", ""):
-            yield Setting("eager", "cuda_graph_config", "true")  # nothing switches graphs off
+            # nothing switches graphs off
+            yield _Flat(engine, Setting("eager", "cuda_graph_config", "true"), is_undecided=False)
             continue
         for tail in (".".join(parts[-2:]), parts[-1]):
             kept = setting_of(engine, tail, written)
             if kept is not None and (
                 len(parts) <= 2 or tail != parts[-1] or parts[0] in {"server_args", "build_config"}
             ):
-                yield kept
+                yield _Flat(engine, kept, is_undecided(kept.setting, written))
                 break
 
 

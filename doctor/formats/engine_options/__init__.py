@@ -4,7 +4,7 @@ Hosts, paths, keys, names of models and everything else that is not listed in `n
 """
 
 from doctor.formats.engine_options.command import Command, command_of
-from doctor.formats.engine_options.names import ENGINES, Setting, setting_of, settings_of
+from doctor.formats.engine_options.names import ENGINES, Setting, is_undecided, setting_of, settings_of
 from doctor.formats.engine_options.pairs import pairs
 
-__all__ = ["ENGINES", "Command", "Setting", "command_of", "pairs", "setting_of", "settings_of"]
+__all__ = ["ENGINES", "Command", "Setting", "command_of", "is_undecided", "pairs", "setting_of", "settings_of"]

@@ -305,6 +305,12 @@ def setting_of(engine: str, name: str, value: str) -> Setting | None:
     return Setting(word.lstrip("!"), spelled, told)
 
 
+def is_undecided(setting: str, value: str) -> bool:
+    """Tell whether a setting that is on or off was given a word that says neither."""
+    told = _plain(value) or ""
+    return setting in _FLAGS and told.isalpha() and told not in _TRUE | _FALSE
+
+
 def settings_of(engine: str, options: Iterable[tuple[str, str]]) -> Iterator[Setting]:
     """The kept settings among options."""
     for name, value in options:

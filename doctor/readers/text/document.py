@@ -30,6 +30,8 @@ MOST_LINE_BYTES = 64 * 1024
 RECOGNISE_BYTES = 256 * 2**20
 """How far into a text its first piece of evidence is looked for: a server may talk for hours before it dies."""
 
+_SAMPLE_BYTES = 4096
+_LEAST_CHARACTERS = 8
 _MANY_LINES = 64
 """From here on one automaton for each scanner is cheaper than looking for each of its clues in each line."""
 _GROUP_LINES = 16
@@ -220,20 +222,41 @@ def _pieces(file: EvidenceFile, progress: Progress, most_bytes: int | None = Non
 
 
 class _Utf8:
-    """A text as UTF-8: a console of Windows writes UTF-16, and an emptied log that goes on begins with zeros."""
+    """A text as UTF-8 with ends of lines.
+
+    A console of Windows writes UTF-16, an emptied log that goes on begins with zeros, and some programs end lines with
+    a carriage return alone.
+    """
 
     def __init__(self) -> None:
         self._has_begun = False
         self._decoder: codecs.IncrementalDecoder | None = None
+        self._has_returns_only = False
 
     def take(self, chunk: bytes) -> bytes:
         """The next bytes of the text."""
-        text = chunk if self._has_begun else chunk.lstrip(b"\0")
-        if text and not self._has_begun:
+        raw = chunk if self._has_begun else chunk.lstrip(b"\0")
+        is_first = bool(raw) and not self._has_begun
+        if is_first:
             self._has_begun = True
-            if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                self._decoder = codecs.getincrementaldecoder("utf-16")(errors="replace")
-        return text if self._decoder is None else self._decoder.decode(text).encode("utf-8", "replace")
+            encoding = _encoding_of(raw)
+            self._decoder = None if encoding is None else codecs.getincrementaldecoder(encoding)(errors="replace")
+        text = raw if self._decoder is None else self._decoder.decode(raw).encode("utf-8", "replace")
+        if is_first:
+            self._has_returns_only = b"\n" not in text and b"\r" in text
+        return text.replace(b"\r", b"\n") if self._has_returns_only else text
+
+
+def _encoding_of(head: bytes) -> str | None:
+    """The form of UTF-16 that a text has, by its mark or by its zeros; None for all else."""
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    sample = head[:_SAMPLE_BYTES]
+    half = len(sample) // 2
+    high, low = sample[1::2].count(0), sample[::2].count(0)  # of a text in little-endian order
+    if half >= _LEAST_CHARACTERS and max(high, low) >= 0.7 * half and min(high, low) <= 0.05 * half:
+        return "utf-16-le" if high > low else "utf-16-be"
+    return None
 
 
 def _is_text(head: bytes) -> bool:
