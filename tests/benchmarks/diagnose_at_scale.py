@@ -6,7 +6,8 @@ the other: `doctor diagnose`, and a reference. What is printed is a table in Mar
 resident memory, the ratio to the reference, and how the time for each million grows.
 
 References: for an export `sqlite3` of the standard library to Arrow to DuckDB, kernels and API calls, one query for the
-gaps; for a native report that same of an export with as many kernels; for a trace `orjson.loads` of the whole file.
+gaps; for a native report `doctor diagnose` of the export of the same recording with as many kernels; for a trace
+`orjson.loads` of the whole file.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from tests.support.samples import SAMPLES
 DEFAULT_SIZE = 5_000_000
 SHARES = (4, 2, 1)
 NSYS = SAMPLES / "launch-bound-decode-nsys-report"
+EXPORT = NSYS / "launch-sick.sqlite.gz"
 KINETO = SAMPLES / "launch-bound-decode-torch-trace" / "launch-sick.pt.trace.json.gz"
 DOCTOR = ("-c", "from doctor.cli.main import main; main()", "diagnose", "--format", "json", "--no-progress")
 REFERENCE = ("-m", "tests.benchmarks.plain_reference")
@@ -43,13 +45,13 @@ class Kind:
         counted: what its size counts.
         source: recording that is repeated.
         make: writes the large one.
-        reference: program of `plain_reference`, None where the kind has none of its own.
+        reference: arguments of the program that it is measured against, out of the large one and its size.
     """
 
     counted: str
     source: Path
     make: Callable[[Path, Path, int], None]
-    reference: str | None
+    reference: Callable[[Path, int], tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,21 @@ def _zipped_kineto(source: Path, target: Path, events: int) -> None:
     plain.unlink()
 
 
+def _export_diagnosed(recording: Path, kernels: int) -> tuple[str, ...]:
+    export = recording.with_suffix(".sqlite")
+    replicate_sqlite(EXPORT, export, kernels)
+    return (*DOCTOR, str(export))
+
+
+def _loaded(recording: Path, events: int) -> tuple[str, ...]:
+    return (*REFERENCE, "orjson", str(recording))
+
+
 KINDS = {
-    "sqlite": Kind("kernels", NSYS / "launch-sick.sqlite.gz", replicate_sqlite, "sqlite"),
-    "report": Kind("kernels", NSYS / "launch-sick.nsys-rep", replicate_report, None),
-    "kineto": Kind("events", KINETO, replicate_kineto, "orjson"),
-    "kineto-gzip": Kind("events", KINETO, _zipped_kineto, "orjson"),
+    "sqlite": Kind("kernels", EXPORT, replicate_sqlite, lambda export, kernels: (*REFERENCE, "sqlite", str(export))),
+    "report": Kind("kernels", NSYS / "launch-sick.nsys-rep", replicate_report, _export_diagnosed),
+    "kineto": Kind("events", KINETO, replicate_kineto, _loaded),
+    "kineto-gzip": Kind("events", KINETO, _zipped_kineto, _loaded),
 }
 
 
@@ -101,29 +113,25 @@ def rows(name: str, kind: Kind, size: int) -> Iterator[str]:
             recording = Path(folder, "recording")
             kind.make(kind.source, recording, count)
             megabytes = recording.stat().st_size / 1e6
-            reference = measure((*REFERENCE, kind.reference, str(recording))) if kind.reference else None
+            reference = measure(kind.reference(recording, count))
             doctor = measure((*DOCTOR, str(recording)))
         first = first or doctor.cpu / count
         yield (
-            f"| {name} | {count / 1e6:.2f} M {kind.counted}, {megabytes:,.0f} MB | {_cells(doctor)} |"
-            f" {_cells(reference)} | {_ratio(doctor, reference)} |"
+            f"| {name} | {count / 1e6:.2f} M {kind.counted}, {megabytes:,.0f} MB | {os.getloadavg()[0]:.0f} |"
+            f" {_cells(doctor)} | {_cells(reference)} |"
+            f" {doctor.wall / reference.wall:.2f} | {doctor.cpu / reference.cpu:.2f} |"
             f" {doctor.wall / count * 1e6:.2f} s | {doctor.cpu / count / first:.2f} |"
         )
 
 
-def _cells(cost: Cost | None) -> str:
-    return "| |" if cost is None else f"{cost.wall:.1f} s | {cost.cpu:.1f} s | {cost.peak / 1024:.2f} GiB"
-
-
-def _ratio(doctor: Cost, reference: Cost | None) -> str:
-    if reference is None:
-        return " | "
-    return f"{doctor.wall / reference.wall:.2f} | {doctor.cpu / reference.cpu:.2f}"
+def _cells(cost: Cost) -> str:
+    return f"{cost.wall:.1f} s | {cost.cpu:.1f} s | {cost.peak / 1024:.2f} GiB"
 
 
 HEADINGS = (
     "recording",
     "size",
+    "load",
     "wall",
     "CPU",
     "peak",
