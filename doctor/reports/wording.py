@@ -150,7 +150,7 @@ def verdict(diagnosis: Diagnosis) -> str:
     if first is None:
         return _verdict_without_guilt(diagnosis)
     win = gain_sentence(first.gain)
-    return f"{clean(first.title)}: {win}" if win else clean(first.title)
+    return f"{clean(first.title)}. To win: {win}" if win else clean(first.title)
 
 
 def principal(diagnosis: Diagnosis) -> RankedFinding | None:

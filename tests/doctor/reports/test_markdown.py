@@ -10,7 +10,7 @@ from tests.support import diagnoses
 
 def test_the_heading_is_the_verdict() -> None:
     text = render(diagnoses.launch_bound(), "markdown", Presentation())
-    assert text.splitlines()[0] == "## Decode is bound by kernel launches: about 4.1x (3.2-5.0), at most 4.9x"
+    assert text.splitlines()[0] == "## Decode is bound by kernel launches. To win: about 4.1x (3.2-5.0), at most 4.9x"
 
 
 def test_settings_are_code_so_that_they_can_be_copied() -> None:

@@ -35,7 +35,7 @@ def test_the_first_screen_names_the_fault_the_setting_and_the_win(width: int) ->
 @pytest.mark.parametrize("width", [80, 140])
 def test_what_a_terminal_still_shows_of_a_long_report_names_fault_setting_and_win(width: int) -> None:
     last = " ".join("\n".join(show(diagnoses.launch_bound(), width=width).splitlines()[-8:]).split())
-    assert "In short Decode is bound by kernel launches: about 4.1x (3.2-5.0), at most 4.9x." in last
+    assert "In short Decode is bound by kernel launches. To win: about 4.1x (3.2-5.0), at most 4.9x." in last
     assert "Change, PyTorch: torch.compile(model, mode='reduce-overhead')" in last
     assert "In short" not in show(diagnoses.healthy())
 
