@@ -11,6 +11,9 @@ session     capture window, clocks, recording options that hold nothing private
 target      GPUs, CUDA devices, contexts, streams, thread names
 event_kinds which event type fills which table, and where each column lies in its message
 wire        protobuf, one message at a time; levels and shapes: protobuf, many messages at once
+events      where each event lies in its chunk; event_batch: which type and payload it has
+table_rows  events to rows, field by field; columns: one kind of payload
+templates   which events repeat one that is known; repeated_events and known_values: their rows
 decoder     chunks to Arrow batches
 report      all of it behind one object
 writer      the way back
