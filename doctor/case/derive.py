@@ -17,6 +17,7 @@ from importlib import resources
 import duckdb
 
 from doctor.case.arrays.derivation import Derivation, Relations
+from doctor.case.arrays.freed import give_back
 from doctor.errors import CaseError, UsageError
 
 _VIEWED = re.compile(r"^CREATE VIEW (\w+)", re.MULTILINE)
@@ -59,6 +60,7 @@ def derive(connection: duckdb.DuckDBPyConnection, choice: WindowChoice | None = 
     for script in _scripts():
         with _registered(connection, derivation.relations(script.name.removesuffix(".sql"))):
             connection.execute(script.read_text(encoding="utf-8"))
+        give_back()
     if choice is not None:
         _refuse_empty_window(connection)
     connection.execute(_DERIVATION, _derivation(choice))

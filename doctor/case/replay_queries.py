@@ -6,6 +6,7 @@ Times come back in nanoseconds relative to the start of the window. Reads the vi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,8 @@ STAGED_COPY_BYTES = 65536
 API synchronization behavior)."""
 NO_PROCESS = -1
 """Stands for a process id that is not recorded."""
+HOST_PROBE = "cuKernelGetName"
+"""A call that does next to nothing, so that its time tells how fast the host was."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class RecordedCalls:
         process: dense number of (source, process).
         start_ns: relative to the window's start.
         end_ns: likewise.
-        correlation_id: -1 where unknown.
+        correlation_id: -1 where unknown, and everywhere in a recording without `HOST_PROBE`, since nobody asks then.
         name: index into `CallNames`.
     """
 
@@ -104,18 +107,18 @@ class RecordedOps:
 
 @dataclass(frozen=True)
 class Recording:
-    """What happened in the window.
+    """What happened in the window. Calls and operations are read when asked for, since both at once fill the memory.
 
     Attributes:
-        calls: main threads.
-        ops: all devices.
+        calls: reads those of the main threads.
+        ops: reads those of all devices.
         names: functions that `calls.name` points into.
         stream_process: process of each stream.
         stream_device: device of each stream; devices of two processes are two.
     """
 
-    calls: RecordedCalls
-    ops: RecordedOps
+    calls: Callable[[], RecordedCalls]
+    ops: Callable[[], RecordedOps]
     names: CallNames
     stream_process: Int
     stream_device: Int
@@ -154,12 +157,21 @@ class _Window(Scan):
 
 
 def read_recording(connection: duckdb.DuckDBPyConnection, start_ns: int, end_ns: int) -> Recording:
-    """Read the calls and operations that start in [`start_ns`, `end_ns`) of the case's clock."""
+    """The calls and operations that start in [`start_ns`, `end_ns`) of the case's clock."""
     cursor = connection.cursor()
     names = _read_names(cursor)
-    ops, streams = _read_ops(cursor, _Window(cursor, "device_op", start_ns, end_ns))
-    calls = _read_calls(cursor, _Window(cursor, "host_call", start_ns, end_ns), streams.processes, names)
-    return Recording(calls, ops, names, streams.process, streams.device)
+    of_devices = _Window(cursor, "device_op", start_ns, end_ns)
+    of_host = _Window(cursor, "host_call", start_ns, end_ns)
+    groups = of_devices.groups("source_id", f"coalesce(pid, {NO_PROCESS:d})", "device_id", "stream_id")
+    keys = [tuple(value or 0 for value in key) for key in groups.keys]
+    streams = _Streams.of([(key[0], key[1], key[2], key[3]) for key in keys])
+    return Recording(
+        lambda: _read_calls(cursor, of_host, streams.processes, names),
+        lambda: _read_ops(cursor, of_devices, groups.code),
+        names,
+        streams.process,
+        streams.device,
+    )
 
 
 def read_rows(connection: duckdb.DuckDBPyConnection, sql: str, values: dict[str, Any]) -> tuple[Int, Real | None]:
@@ -198,25 +210,25 @@ def _read_calls(
     threads = window.groups("source_id", "pid", "tid")
     process = np.asarray([number.get(key, NO_PROCESS) for key in threads.keys], dtype=np.int32)
     process = process[threads.code] if len(threads.keys) else threads.code
+    del threads
     kept = process >= 0
     name_id = window.column("name_id", np.int32)[kept]
+    correlation = "coalesce(correlation_id, -1)" if HOST_PROBE in names.base_name else "-1::TINYINT"
     return RecordedCalls(
         window.column("host_call_id::INTEGER", np.int32)[kept],
         process[kept],
         window.time("start_ns")[kept],
         window.time("end_ns")[kept],
-        window.column("coalesce(correlation_id, -1)", np.int64)[kept],
+        window.column(correlation, np.int64 if HOST_PROBE in names.base_name else np.int8)[kept],
         np.searchsorted(names.name_id, name_id).astype(np.int32),
     )
 
 
-def _read_ops(cursor: duckdb.DuckDBPyConnection, window: _Window) -> tuple[RecordedOps, _Streams]:
-    groups = window.groups("source_id", f"coalesce(pid, {NO_PROCESS:d})", "device_id", "stream_id")
-    keys = [tuple(value or 0 for value in key) for key in groups.keys]
+def _read_ops(cursor: duckdb.DuckDBPyConnection, window: _Window, stream: Int) -> RecordedOps:
     device_op_id = window.column("device_op_id::INTEGER", np.int32)
-    ops = RecordedOps(
+    return RecordedOps(
         device_op_id,
-        groups.code,
+        stream,
         window.time("start_ns"),
         window.time("end_ns"),
         _read_launches(cursor, device_op_id),
@@ -225,7 +237,6 @@ def _read_ops(cursor: duckdb.DuckDBPyConnection, window: _Window) -> tuple[Recor
         window.column(_HOLDS_HOST.format(staged=STAGED_COPY_BYTES), np.bool_),
         window.column("CASE WHEN family = 'collective' THEN coalesce(name_id, 0) ELSE -1 END::INTEGER", np.int32),
     )
-    return ops, _Streams.of([(key[0], key[1], key[2], key[3]) for key in keys])
 
 
 def _read_launches(cursor: duckdb.DuckDBPyConnection, device_op_id: Int) -> Int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from doctor.case.arrays.columns import by_group
-from doctor.case.replay_queries import Recording
+from doctor.case.replay_queries import RecordedCalls, RecordedOps, Recording
 from doctor.replay.collectives import find_meetings, split
 from doctor.replay.intervals import running_end
 from doctor.replay.run import Calls, Flag, Int, Ops, Real, Run, index_by_id, position_of
@@ -36,12 +36,10 @@ class _Timing:
 
 
 def build_run(recording: Recording) -> Run:
-    """Arrays of every process in the window."""
-    thread_count = int(max(recording.stream_process.max(initial=-1), recording.calls.process.max(initial=-1))) + 1
-    calls = _order_calls(recording, thread_count)
-    order = by_group(recording.ops.stream, len(recording.stream_device))  # in order of start within each stream
-    ops = _order_ops(recording, order, calls)
-    meetings = find_meetings(ops, recording.ops.collective[order], recording.stream_device[ops.stream])
+    """Arrays of every process in the window. Calls are laid out before operations are read: both may be millions."""
+    calls = _order_calls(recording.calls(), int(recording.stream_process.max(initial=-1)) + 1)
+    ops, collective = _order_ops(recording, recording.ops(), calls)
+    meetings = find_meetings(ops, collective, recording.stream_device[ops.stream])
     ops = split(ops, meetings, len(recording.stream_device))
     # the stream in which ranks meet is of no device and no thread
     apart = np.full(min(len(meetings), 1), -1, dtype=np.int64)
@@ -51,11 +49,11 @@ def build_run(recording: Recording) -> Run:
     return Run(calls, ops, waits, device, thread)
 
 
-def _order_calls(recording: Recording, thread_count: int) -> Calls:
+def _order_calls(recorded: RecordedCalls, process_count: int) -> Calls:
     """Sort by thread and put a virtual call before each thread's first."""
-    recorded = recording.calls
+    thread_count = max(process_count, int(recorded.process.max(initial=-1)) + 1)
     thread = np.concatenate((np.arange(thread_count, dtype=np.int32), recorded.process))
-    order = by_group(thread, thread_count)
+    order = by_group(thread, thread_count).astype(np.int32)
 
     def whole(values: Int) -> Int:
         return np.concatenate((np.full(thread_count, -1, dtype=values.dtype), values))[order]
@@ -65,22 +63,26 @@ def _order_calls(recording: Recording, thread_count: int) -> Calls:
 
     start, end = real(recorded.start_ns), real(recorded.end_ns)
     thread = thread[order]
-    silence = start - np.concatenate(([0.0], end[:-1]))
-    silence[np.concatenate(([True], thread[1:] != thread[:-1]))[: len(silence)]] = 0.0
+    silence = start.astype(np.float32)
+    silence[1:] = start[1:] - end[:-1]
+    silence[:1] = 0.0
+    silence[1:][thread[1:] != thread[:-1]] = 0.0
+    np.maximum(silence, 0.0, out=silence)
     return Calls(
         whole(recorded.host_call_id),
         thread,
         start,
         end,
-        np.maximum(silence, 0.0),
-        end - start,
+        silence,
+        (end - start).astype(np.float32),
         whole(recorded.name),
         whole(recorded.correlation_id),
     )
 
 
-def _order_ops(recording: Recording, order: Int, calls: Calls) -> Ops:
-    recorded = recording.ops
+def _order_ops(recording: Recording, recorded: RecordedOps, calls: Calls) -> tuple[Ops, Int]:
+    """Operations in order of start within each stream, and the number of each one's collective."""
+    order = by_group(recorded.stream, len(recording.stream_device)).astype(np.int32)
     stream, start, end = recorded.stream[order], recorded.start_ns[order], recorded.end_ns[order]
     launched = position_of(index_by_id(calls.call_id), recorded.host_call_id[order])
     launched = _launched_before(launched, recorded.host_call_id[order], recording.stream_process[stream], calls)
@@ -94,19 +96,21 @@ def _order_ops(recording: Recording, order: Int, calls: Calls) -> Ops:
         call,
         start,
         end,
-        end - start,
-        latency=np.zeros(count),
-        distance=np.zeros(count),
+        (end - start).astype(np.float32),
+        latency=np.zeros(count, dtype=np.float32),
+        distance=np.zeros(count, dtype=np.float32),
         source=np.full(count, -1, dtype=np.int32),
-        source_distance=np.zeros(count),
+        source_distance=np.zeros(count, dtype=np.float32),
         kind=recorded.kind[order],
         is_tied=call != launched,
         is_queued=np.zeros(count, dtype=np.bool_),
         is_graph=recorded.is_graph[order] | ((launched >= 0) & is_graph_call[launched]),
         holds_host=recorded.holds_host[order],
     )
+    collective = recorded.collective[order]
+    del recorded, launched, order
     timing = _tell_cause(ops, calls, recording.stream_device)
-    return replace(
+    timed = replace(
         ops,
         latency=timing.latency,
         distance=timing.distance,
@@ -114,6 +118,7 @@ def _order_ops(recording: Recording, order: Int, calls: Calls) -> Ops:
         source_distance=timing.source_distance,
         is_queued=timing.is_queued,
     )
+    return timed, collective
 
 
 def _launched_before(launched: Int, host_call_id: Int, thread: Int, calls: Calls) -> Int:
@@ -154,7 +159,10 @@ def _tell_cause(ops: Ops, calls: Calls, stream_device: Int) -> _Timing:
     is_launched = ~ops.is_tied & (after_launch < HOST_CAUSED_NS) & ~is_late_node
     is_queued = ~ops.is_tied & ~is_launched & ~is_first & (gap < QUEUED_NS)
     source = _find_sources(ops, stream_device, ~ops.is_tied & ~is_launched & ~is_queued)
-    is_queued |= ~ops.is_tied & follows_sibling & (source < 0)  # inside one graph only the device can be late
+    # inside one graph only the device can be late; and what stood in the queue longer than it waited behind the one
+    # before started when that one had ended, not so and so long after its launch
+    stood = ops.start - gap - calls.end[ops.call]
+    is_queued |= ~ops.is_tied & (source < 0) & (follows_sibling | (~is_launched & ~is_first & (stood > gap)))
     is_crossing = source >= 0
 
     observed = ops.start - calls.start[ops.call]

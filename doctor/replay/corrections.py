@@ -16,13 +16,13 @@ Every way gives two timelines between which the truth should lie; the ends diffe
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from doctor.case.replay_queries import CallNames
+from doctor.case.replay_queries import HOST_PROBE, CallNames
 from doctor.replay.cure import with_own_times
-from doctor.replay.run import Calls, Flag, Real, Run
+from doctor.replay.run import Calls, Flag, Int, Real, Run
 from doctor.replay.schedule import Plan, replay
 from doctor.replay.waiting import of_class
 from doctor.units import format_ns
@@ -48,7 +48,6 @@ QUIET_PROBE_NS = 105.0
 """Mean time of `cuKernelGetName` on the quiet host."""
 PROBE_EXPONENT = 0.92
 """Host slowness is the probe's slowness to this power."""
-PROBE = "cuKernelGetName"
 PROBE_WINDOW = 120
 MIN_PROBES = 100
 PROBE_CLIP_NS = 1_000.0
@@ -95,11 +94,6 @@ def correct(run: Run, cut: Plan, names: CallNames, unprofiled_seconds: float | N
     if not (run.calls.call_id >= 0).any():
         return Corrected(run, run, "none", None, None)
     host = _Host.of(run, names)
-    corrected = _choose(run, cut, host, unprofiled_seconds)
-    return replace(corrected, quick=_light(corrected.quick), slow=_light(corrected.slow))
-
-
-def _choose(run: Run, cut: Plan, host: _Host, unprofiled_seconds: float | None) -> Corrected:
     if unprofiled_seconds is not None:
         return _by_measured_time(run, cut, host, unprofiled_seconds * 1e9)
     if int(host.is_probe.sum()) >= MIN_PROBES and (run.calls.correlation_id >= 0).any():
@@ -108,20 +102,22 @@ def _choose(run: Run, cut: Plan, host: _Host, unprofiled_seconds: float | None) 
     return Corrected(quick, slow, "phi", None, None)
 
 
-def _light(run: Run) -> Run:
-    """The run with lengths of 32 bits: seven digits of numbers that are estimates, in half the memory."""
-    calls, ops = run.calls, run.ops
-    silence, own, latency = (values.astype(np.float32) for values in (calls.silence, calls.own, ops.latency))
-    return replace(run, calls=replace(calls, silence=silence, own=own), ops=replace(ops, latency=latency))
-
-
 @dataclass(frozen=True)
 class _Host:
-    """What the corrections need to know of each call."""
+    """What the corrections need to know of each call.
+
+    Attributes:
+        is_plain: its time is the host's alone.
+        is_short_silence: the silence before it is the host's too.
+        is_probe: it does next to nothing.
+        graph_launch: positions of graph launches whose nodes are recorded.
+        graph_limit: the longest time that each of these takes without the profiler.
+    """
 
     is_plain: Flag
     is_short_silence: Flag
     is_probe: Flag
+    graph_launch: Int
     graph_limit: Real
 
     @staticmethod
@@ -129,13 +125,18 @@ class _Host:
         calls = run.calls
         is_launch = of_class(calls, names, ("launch", "graph"))
         is_build = _is_module_build(calls, names, is_launch)
-        is_probe = np.asarray([*(name == PROBE for name in names.base_name), False])[calls.name]
+        is_probe = np.asarray([*(name == HOST_PROBE for name in names.base_name), False])[calls.name]
         return _Host(
             of_class(calls, names, PLAIN) & ~is_build,
             (calls.silence <= _long_silence(calls, is_launch)) & ~is_build,
             np.asarray(is_probe),
-            _graph_limits(run, of_class(calls, names, ("graph",))),
+            *_graph_limits(run, of_class(calls, names, ("graph",))),
         )
+
+    def shortened(self, own: Real) -> Real:
+        """Own times with graph launches cut to their limits, in place."""
+        own[self.graph_launch] = np.minimum(own[self.graph_launch], self.graph_limit)
+        return own
 
 
 def _long_silence(calls: Calls, is_launch: Flag) -> float:
@@ -160,21 +161,20 @@ def _is_module_build(calls: Calls, names: CallNames, is_launch: Flag) -> Flag:
     return np.asarray(is_build[interval])
 
 
-def _graph_limits(run: Run, is_graph_launch: Flag) -> Real:
-    """Longest time that a graph launch with recorded nodes takes without the profiler; infinite for all other calls."""
-    nodes = np.bincount(run.ops.call[run.ops.is_graph & ~run.ops.is_tied], minlength=len(run.calls.call_id))
-    return np.where(is_graph_launch & (nodes > 1), GRAPH_CALL_NS + GRAPH_NODE_NS * nodes, np.inf)
+def _graph_limits(run: Run, is_graph_launch: Flag) -> tuple[Int, Real]:
+    """Graph launches with recorded nodes, and the longest time that each takes without the profiler."""
+    launch, nodes = np.unique(run.ops.call[run.ops.is_graph & ~run.ops.is_tied], return_counts=True)
+    is_limited = is_graph_launch[launch] & (nodes > 1)
+    return launch[is_limited], GRAPH_CALL_NS + GRAPH_NODE_NS * nodes[is_limited]
 
 
 def _scaled(run: Run, host: _Host, phi: float) -> Run:
     """Plain host times by one factor."""
     calls = run.calls
-    own = np.where(host.is_plain, calls.own * phi, calls.own)
-    return with_own_times(
-        run,
-        np.where(host.is_short_silence, calls.silence * phi, calls.silence),
-        np.minimum(own, host.graph_limit),
-    )
+    factor = np.float32(phi)
+    own = np.multiply(calls.own, factor, out=calls.own.copy(), where=host.is_plain)
+    silence = np.multiply(calls.silence, factor, out=calls.silence.copy(), where=host.is_short_silence)
+    return with_own_times(run, silence, host.shortened(own))
 
 
 def _by_measured_time(run: Run, cut: Plan, host: _Host, measured_ns: float) -> Corrected:
@@ -211,18 +211,18 @@ def _meet(length: Callable[[float], float], wanted: float, low: float, high: flo
 
 def _by_correlation_ids(run: Run, cut: Plan, host: _Host) -> Corrected:
     slowness = _host_slowness(run.calls, host.is_probe)
-    cost = NS_PER_ID * slowness * _new_ids(run.calls)
+    cost = np.float32(NS_PER_ID) * slowness * _new_ids(run.calls)
     is_short = host.is_short_silence & (run.calls.silence < LONG_SILENCE_NS)
 
     def timeline(speed: Real) -> Run:
         silence, own = _without_profiler(run.calls, cost, host.is_plain)
         silence = np.where(is_short, silence / speed, silence)
         own = np.where(host.is_plain, own / speed, own)
-        return with_own_times(run, silence, np.minimum(own, host.graph_limit))
+        return with_own_times(run, silence, host.shortened(own))
 
     # a host quicker than the one the constants were fitted on stays as quick as it is
-    above_quiet = np.maximum(slowness, 1.0)
-    quick, slow = (timeline(above_quiet / state) for state in HOST_STATES)
+    above_quiet = np.maximum(slowness, np.float32(1.0))
+    quick, slow = (timeline(above_quiet / np.float32(state)) for state in HOST_STATES)
     here = replay(timeline(np.ones_like(slowness)), cut).makespan_ns
     share = max(0.0, 1.0 - here / run.recorded_ns) if run.recorded_ns > 0 else None
     factor = float(np.mean(slowness[host.is_probe]))
@@ -231,16 +231,17 @@ def _by_correlation_ids(run: Run, cut: Plan, host: _Host) -> Corrected:
 
 def _without_profiler(calls: Calls, cost: Real, is_plain: Flag) -> tuple[Real, Real]:
     """Take the profiler's time from the silence before each call, what is left from the call itself."""
-    silence = np.maximum(calls.silence - cost, LEAST_SHARE_KEPT * calls.silence)
+    least = np.float32(LEAST_SHARE_KEPT)
+    silence = np.maximum(calls.silence - cost, least * calls.silence)
     rest = cost - (calls.silence - silence)
-    own = np.where(is_plain, np.maximum(calls.own - rest, LEAST_SHARE_KEPT * calls.own), calls.own)
+    own = np.where(is_plain, np.maximum(calls.own - rest, least * calls.own), calls.own)
     return silence, own
 
 
 def _new_ids(calls: Calls) -> Real:
     """Correlation ids that each call and the silence before it used up; 1 where the call before it has none."""
     ids = calls.correlation_id
-    new = np.ones(len(ids))
+    new = np.ones(len(ids), dtype=np.float32)
     is_known = (ids[1:] >= 0) & (ids[:-1] >= 0) & (calls.thread[1:] == calls.thread[:-1])
     new[1:] = np.where(is_known, np.maximum(ids[1:] - ids[:-1], 1), 1)
     new[calls.call_id < 0] = 0
@@ -255,4 +256,5 @@ def _host_slowness(calls: Calls, is_probe: Flag) -> Real:
     first = np.maximum(last - PROBE_WINDOW, 0)
     mean = (total[last] - total[first]) / (last - first)
     place = np.maximum(np.cumsum(is_probe) - 1, 0)
-    return np.asarray((np.maximum(mean[place], 1.0) / QUIET_PROBE_NS) ** PROBE_EXPONENT)
+    slowness = (np.maximum(mean, 1.0) / QUIET_PROBE_NS) ** PROBE_EXPONENT
+    return np.asarray(slowness.astype(np.float32)[place])

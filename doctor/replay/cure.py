@@ -15,7 +15,7 @@ import numpy as np
 
 from doctor.case.replay_queries import read_rows
 from doctor.errors import CatalogueError
-from doctor.replay.run import Calls, Int, Ops, Real, Run, Waits, index_by_id, position_of
+from doctor.replay.run import Int, Ops, Real, Run, Waits, index_by_id, position_of
 from doctor.rule import Act, Cure, CureStep, Target
 
 _ON_CALLS = {Act.REMOVE, Act.NO_WAIT, Act.SCALE, Act.SET_DURATION_NS}
@@ -151,7 +151,7 @@ def _change_calls(run: Run, change: Change) -> Run:
         return replace(run, waits=waits)
     own = run.calls.own.copy()
     if change.act is Act.SET_DURATION_NS:
-        own[waits.call[at_wait]] = _whole_length(run.calls, waits.call[at_wait])
+        own[waits.call[at_wait]] = waits.end[at_wait] - waits.start[at_wait]  # the whole call is set, not its own part
     own[change.at] = _new_times(change, own)
     if change.act is Act.SCALE:
         lag = waits.lag.copy()
@@ -170,10 +170,6 @@ def _waits_among(waits: Waits, change: Change) -> tuple[Waits, Int, Real]:
         is_active[at_wait] = False
         waits = replace(waits, is_active=is_active)
     return waits, at_wait, amount
-
-
-def _whole_length(calls: Calls, at: Int) -> Real:
-    return calls.end[at] - calls.start[at]
 
 
 def _change_ops(run: Run, change: Change) -> Run:
@@ -221,15 +217,16 @@ def _move(run: Run, at: Int) -> Run:
     device = run.stream_device[ops.stream[at]]
     devices, side = np.unique(device, return_inverse=True)
     stream = (len(run.stream_device) + side).astype(ops.stream.dtype)
-    moved = {name: getattr(ops, name)[at] for name in ops.__dataclass_fields__}
+    columns = {name: getattr(ops, name) for name in ops.__dataclass_fields__}
+    moved = {name: values[at] if len(values) else values for name, values in columns.items()}  # ends were let go
     moved |= {
         "stream": stream,
-        "distance": np.zeros(len(at)),
+        "distance": np.zeros(len(at), dtype=ops.distance.dtype),
         "source": np.full(len(at), -1, dtype=ops.source.dtype),
-        "source_distance": np.zeros(len(at)),
+        "source_distance": np.zeros(len(at), dtype=ops.source_distance.dtype),
     }
     thread = run.stream_thread[ops.stream[at]]
-    joined = {name: np.concatenate((getattr(ops, name), moved.pop(name))) for name in tuple(moved)}
+    joined = {name: np.concatenate((columns[name], moved.pop(name))) for name in tuple(moved)}
     _empty(joined, at)
     return replace(
         run,

@@ -15,7 +15,7 @@ import numpy.typing as npt
 Int = npt.NDArray[np.signedinteger]
 """Ids and positions are 32 bits wide: a run may have ten million calls."""
 Real = npt.NDArray[np.floating]
-"""Times since the start of the window are 64 bits wide, lengths of corrected time-lines 32."""
+"""Times since the start of the window are 64 bits wide, lengths 32: seven digits, in half of the memory."""
 Flag = npt.NDArray[np.bool_]
 
 
@@ -94,6 +94,8 @@ class Waits:
 
     Attributes:
         call: position of the call, ascending.
+        start: of the call, as recorded.
+        end: likewise.
         lag: time from the end of the awaited work to the return; negative where the clocks disagree by less than 3 us.
         first: row i awaits `op[first[i]:first[i + 1]]`.
         op: positions of awaited operations.
@@ -103,6 +105,8 @@ class Waits:
     """
 
     call: Int
+    start: Real
+    end: Real
     lag: Real
     first: Int
     op: Int
@@ -135,9 +139,11 @@ class Run:
         return float(self.ops.end.max(initial=0.0))
 
 
-def without_correlations(run: Run) -> Run:
-    """The run without correlation ids, which corrections alone need."""
-    return replace(run, calls=replace(run.calls, correlation_id=run.calls.correlation_id[:0].copy()))
+def to_replay(run: Run) -> Run:
+    """The run without what only building and correcting it need: when calls began and ended, when operations ended."""
+    none, never = run.calls.correlation_id[:0].copy(), np.zeros(0)
+    calls = replace(run.calls, correlation_id=none, start=never, end=never)
+    return replace(run, calls=calls, ops=replace(run.ops, end=never))
 
 
 def position_of(sorted_positions: Int, ids: Int) -> Int:

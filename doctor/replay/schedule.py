@@ -92,7 +92,7 @@ def plan(run: Run) -> Plan:
         ops.stream[first],
         np.where(source[first] >= 0, piece_of_op[source[first]], -1),
         piece_of_op[waits.op],
-        _topological(time[last], calls.end[waits.call]),
+        _topological(time[last], waits.end),
         int(ops.stream.max(initial=-1)) + 1,
         len(starts) + 1,
     )
@@ -111,9 +111,12 @@ def _segments(run: Run) -> tuple[Int, Int]:
 
 def _order_time(run: Run, segment: Int, starts: Int) -> Real:
     """Recorded start, but never before the segment began: clocks of host and device can disagree."""
-    began = np.where(starts > 0, run.calls.end[starts - 1], 0.0)
-    first_of_thread = run.calls.call_id[starts] < 0
-    began[first_of_thread] = -np.inf
+    waits = run.waits
+    began = np.full(len(starts), -np.inf)
+    place = np.searchsorted(waits.call, starts - 1)
+    is_behind_wait = np.append(waits.call, -1)[place] == starts - 1
+    is_behind_wait &= run.calls.call_id[starts] >= 0  # otherwise the wait was another thread's last call
+    began[is_behind_wait] = waits.end[place[is_behind_wait]]
     return running_end(run.ops.stream, np.maximum(run.ops.start, began[segment]))
 
 
@@ -157,19 +160,20 @@ def replay(run: Run, cut: Plan) -> Schedule:
 
 def _weigh(run: Run, cut: Plan) -> _Weights:
     calls, ops, waits = run.calls, run.ops, run.waits
-    clock = np.asarray(calls.silence + calls.own, dtype=np.float64)  # in place from here on: there may be millions
+    clock = np.add(calls.silence, calls.own, dtype=np.float64)  # in place from here on: there may be millions
     np.cumsum(clock, out=clock)
     resumed = np.where(cut.resumed_after >= 0, clock[cut.resumed_after], 0.0) if len(clock) else np.zeros(0)
-    growth = ops.distance + ops.duration
-    np.maximum(growth, 0.0, out=growth)
-    device_clock = np.cumsum(growth)
+    device_clock = np.add(ops.distance, ops.duration, dtype=np.float64)
+    np.maximum(device_clock, 0.0, out=device_clock)
+    growth_of_first = device_clock[cut.first]
+    np.cumsum(device_clock, out=device_clock)
     reach = clock[ops.call]
     reach -= calls.own[ops.call]
     reach -= resumed[cut.segment]
     reach += ops.latency
     reach += ops.duration
     reach -= device_clock
-    before = device_clock[cut.first] - growth[cut.first]
+    before = device_clock[cut.first] - growth_of_first
     return _Weights(
         device_clock[cut.last] - before,
         (np.maximum.reduceat(reach, cut.first) if len(cut.first) else reach) + device_clock[cut.last],

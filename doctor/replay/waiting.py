@@ -147,6 +147,8 @@ def _own_times(calls: Calls, latest: Real, pairs: _Awaited) -> tuple[Calls, Wait
     own[call] = np.maximum(lag, 0.0)
     waits = Waits(
         call,
+        calls.start[call],
+        calls.end[call],
         lag,
         np.append(first, len(pairs.op)).astype(np.int64),
         pairs.op,

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 import duckdb
 import numpy as np
 
+from doctor.case.arrays.freed import give_back
 from doctor.case.replay_queries import CallNames, read_recording
 from doctor.replay.building import build_run
 from doctor.replay.corrections import correct
 from doctor.replay.cure import Change, Places, apply, moves_work, select
 from doctor.replay.intervals import union_by_group
 from doctor.replay.quality import judge
-from doctor.replay.run import Real, Run, without_correlations
+from doctor.replay.run import Real, Run, to_replay
 from doctor.replay.schedule import plan, replay
 from doctor.rule import Cure
 
@@ -66,17 +67,19 @@ class Replay:
     ) -> None:
         self._connection = connection
         self._recorded, names = _read_run(connection, window_start_ns, window_end_ns)
+        give_back()
         self._plan = plan(self._recorded)
         self._places = Places.of(self._recorded)
         self._busy_ns = _busy(self._recorded)
         corrected = correct(self._recorded, self._plan, names, unprofiled_seconds)
         self._spread_left = corrected.spread_left
-        self._recorded = without_correlations(self._recorded)
+        self.quality = judge(self._recorded, self._plan, corrected)
+        self._recorded = to_replay(self._recorded)
         self._timelines = tuple(
             _Timeline(run, replay(run, self._plan).makespan_ns)
-            for run in (self._recorded, *map(without_correlations, (corrected.quick, corrected.slow)))
+            for run in (self._recorded, to_replay(corrected.quick), to_replay(corrected.slow))
         )
-        self.quality = judge(self._recorded, self._plan, corrected)
+        give_back()
 
     def win(self, cure: Cure, on_top_of: Sequence[Cure] = ()) -> Win:
         """What `cure` wins once the cures `on_top_of` are in place.

@@ -5,8 +5,13 @@ the softmax, and reads it again for the second product. Time and memory grow wit
 kernel never writes the scores.
 
 How it is detected: a softmax kernel on a stream with a matrix product at most twelve kernels before and six after it,
-and no sampling or routing kernel between. The win is the run replayed without everything between the two products;
-the products stand for the fused kernel.
+and no sampling or routing kernel between. The win is the run replayed without everything between the two products,
+without the copies directly before them (a fused kernel takes strides, grouped heads and a causal mask as they are) and
+without the launches of both. The products stand for the fused kernel; where scores are many, all of them at the pace
+of the run's best ones, since a fused kernel works in tiles whose shape does not depend on the length, while a product
+of 4,001 columns may take six times as long as one of 4,000. How many scores a product has is told by its softmax,
+which is bound by their bytes. What the fused kernel saves beyond that (writing the scores, the masked half) is not
+promised: the head size is not in a recording.
 
 When it is not this: softmax over the vocabulary belongs to sampling, softmax before a top-k to expert routing. In
 decode with short contexts the scores are small and fusing wins little; the replay says so.
@@ -47,6 +52,9 @@ THRESHOLDS = {
     ),
     "after": Threshold(6, "kernels from softmax to product", source="own H200 recordings"),
     "min_share": Threshold(0.1, "share of device time", source="rule of thumb: below this other work leads"),
+    "long_ns": Threshold(
+        100_000, "ns", source="a softmax this long is bound by bandwidth, so that its time tells the number of scores"
+    ),
     "min_count": Threshold(4, "softmax kernels", source="fewer than the layers of any language model"),
 }
 
@@ -69,7 +77,51 @@ SELECT softmax_count, inner_ns, longest_ns, longest_start_ns, longest_end_ns,
 FROM inner_work
 """
 
-CURE = Cure(steps=(CureStep(Target.DEVICE_OP, Act.REMOVE, INNER),), is_host_work=False, spread=1.5)
+GONE = f"""
+    {INNER}
+    UNION SELECT device_op_id FROM before_products
+    WHERE product_op_id IN (SELECT product_op_id FROM softmax_between WHERE before_count <= 12 AND after_count <= 6)
+"""
+
+PACED = """
+WITH pair AS (
+    SELECT product_op_id, after_op_id, sum(softmax.end_ns - softmax.start_ns) AS softmax_ns,
+        any_value(product.end_ns - product.start_ns + behind.end_ns - behind.start_ns) AS pair_ns
+    FROM softmax_between
+    JOIN device_op AS softmax ON softmax.device_op_id = softmax_op_id
+    JOIN device_op AS product ON product.device_op_id = product_op_id
+    JOIN device_op AS behind ON behind.device_op_id = after_op_id
+    WHERE before_count <= 12 AND after_count <= 6
+    GROUP BY product_op_id, after_op_id HAVING softmax_ns >= $long_ns
+),
+scaled AS (
+    SELECT *, (SELECT min(pair_ns / softmax_ns) FROM pair) * softmax_ns / greatest(pair_ns, 1) AS factor FROM pair
+)
+SELECT product_op_id, factor FROM scaled UNION ALL SELECT after_op_id, factor FROM scaled
+"""
+
+# a launch goes with all that the host does for it: the calls and silences since the launch before
+LAUNCHES = f"""
+    SELECT call.host_call_id FROM thread_call AS call
+    JOIN (
+        SELECT DISTINCT launching.source_id, launching.pid, launching.tid, launching.interval_id
+        FROM ({GONE}) JOIN launch USING (device_op_id) JOIN thread_call AS launching USING (host_call_id)
+        WHERE launching.call_class IN ('launch', 'copy', 'memset')
+    ) AS gone USING (source_id, pid, tid, interval_id)
+    JOIN launch_pace USING (source_id, pid, tid)
+    WHERE call.call_class IN ('launch', 'copy', 'memset', 'event', 'other')
+"""
+
+CURE = Cure(
+    steps=(
+        CureStep(Target.DEVICE_OP, Act.REMOVE, GONE),
+        CureStep(Target.DEVICE_OP, Act.SCALE, PACED, values={"long_ns": THRESHOLDS["long_ns"].value}),
+        CureStep(Target.HOST_CALL, Act.REMOVE, LAUNCHES),
+        CureStep(Target.SILENCE, Act.REMOVE, f"{LAUNCHES} AND silence_ns <= pause_ns"),
+    ),
+    is_host_work=False,
+    spread=1.5,
+)
 
 
 class UnfusedAttention(NamedTuple):

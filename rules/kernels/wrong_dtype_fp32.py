@@ -7,7 +7,8 @@ that to a whole model without any other sign.
 How it is detected: the share of fp32 products in the time of all matrix products, from kernel names (sgemm, ffma, simt).
 The win is the run replayed with each product at the device's own ratio: products that fill the device with large tiles
 are bound by arithmetic and gain the ratio of the units; all others are bound by bandwidth and gain two, as do long
-element-wise kernels. In a log or a configuration: the type is float32, or the weights weigh at least 3.6 bytes a parameter.
+element-wise kernels. Where most of the products are fp32, so is what lies between them: attention over a prompt is two
+products in one kernel and gains the ratio, every other long kernel that does not name a 16-bit type two. In a log or a configuration: the type is float32, or the weights weigh at least 3.6 bytes a parameter.
 
 When it is not this: norms, logits and expert routing in fp32 are intended and small. TF32 kernels use the matrix units
 already. Training in fp32 may be on purpose.
@@ -49,6 +50,7 @@ THRESHOLDS = {
     "min_share": Threshold(0.2, "share of matrix-product time", source="huggingface/transformers#21681"),
     "tile_elements": Threshold(4096, "elements of an output tile", source="64 x 64: smaller tiles serve few rows"),
     "long_ns": Threshold(10_000, "ns", source="element-wise kernels this long are bound by bandwidth"),
+    "whole_share": Threshold(0.5, "share of matrix-product time", source="most products: the model as such is fp32"),
 }
 
 # Dense bf16 (fp16 before Ampere) against fp32, by vendor datasheets: B200 2250/75, H100 and H200 989/67, RTX 40 165/83,
@@ -90,6 +92,21 @@ SELECT count(*) AS product_count, coalesce(sum(end_ns - start_ns), 0)::BIGINT AS
 FROM product, gemm
 """
 
+# A decode kernel reads the cache for one row a sequence: bound by bytes.
+OTHERS = f"""
+    SELECT device_op_id, greatest(2.0, 0.8 * {UNIT_RATIO}) AS unit_ratio,
+        is_whole AND coalesce(grid_blocks, 0) >= 0.5 * coalesce((SELECT max(sm_count) FROM device), 100)
+            AND (family = 'attention' OR regexp_matches(lower(text.text), 'prefill|attention|attn|fmha'))
+            AND NOT regexp_matches(lower(text.text), 'decode|split|combine|reduce') AS is_prompt
+    FROM device_op AS op JOIN text ON text_id = name_id, steady_window, (
+        SELECT sum(end_ns - start_ns) FILTER (precision = 'fp32') >= $whole_share * sum(end_ns - start_ns) AS is_whole
+        FROM device_op, steady_window WHERE family = 'gemm' AND start_ns >= from_ns AND start_ns < until_ns)
+    WHERE end_ns - op.start_ns >= $long_ns AND op.start_ns >= from_ns AND op.start_ns < until_ns
+        AND (family IN ('elementwise', 'activation', 'norm', 'softmax', 'concat', 'rope', 'reduction')
+            OR (is_whole AND kind = 'kernel' AND family NOT IN ('gemm', 'collective')))
+        AND NOT regexp_matches(lower(text.text), 'bfloat16|half|bf16|fp16')
+"""
+
 CURE = Cure(
     steps=(
         CureStep(
@@ -101,12 +118,8 @@ CURE = Cure(
         CureStep(
             Target.DEVICE_OP,
             Act.SCALE,
-            """SELECT device_op_id FROM device_op AS op JOIN text ON text_id = name_id, steady_window
-            WHERE family IN ('elementwise', 'activation', 'norm', 'softmax', 'concat', 'rope', 'reduction')
-                AND end_ns - op.start_ns >= $long_ns AND op.start_ns >= from_ns AND op.start_ns < until_ns
-                AND NOT regexp_matches(lower(text.text), 'bfloat16|half|bf16|fp16')""",
-            values={"long_ns": THRESHOLDS["long_ns"].value},
-            value=0.5,
+            f"SELECT device_op_id, 1.0 / CASE WHEN is_prompt THEN unit_ratio ELSE 2.0 END FROM ({OTHERS})",
+            values={name: THRESHOLDS[name].value for name in ("long_ns", "whole_share")},
         ),
     ),
     is_host_work=False,

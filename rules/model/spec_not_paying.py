@@ -8,6 +8,8 @@ How it is detected: from the mean acceptance length L and the draft length k. Wi
 the target, the gain is s = L / (v + k c); it is found where s is under 1.05, or where at least four tokens are drafted for
 each one accepted. c is 0.07 unless the method says otherwise; v, the cost of verifying, grows with the batch. Or: a table
 in which fewer drafted tokens, or none, are faster by at least a tenth.
+Drafts of changing length may also keep the steps that verify them out of CUDA graphs. A log that counts replayed steps
+says so, and then the bound is that of launch-bound steps: how much slower than replayed ones these are, no log tells.
 
 When it is not this: acceptance rates of two engines do not mean the same and are not used. A low rate with a long draft may still
 pay: the length decides. At a batch of one with L of two and more it nearly always pays.
@@ -38,6 +40,9 @@ THRESHOLDS = {
     "free_rows": Threshold(
         256, "rows", source="bf16 rate over memory rate by data sheet: 153 (A100) to 295 (H100) rows"
     ),
+    "eager_step": Threshold(
+        10, "x a replayed step", source="samples/engine-eager-decode: 7.3 to 12.5; small models, where it is most"
+    ),
     "most_promised": Threshold(3, "x", source="the cost of verifying is an estimate"),
     "min_ratio": Threshold(1.1, "x", source="rule of thumb: less is within the noise of a comparison"),
 }
@@ -45,7 +50,9 @@ THRESHOLDS = {
 SQL = """
 SELECT speculation.engine, accept_length_count, spec_tokens_count, method, drafted_count, accepted_count, running_median_count,
     CASE WHEN (SELECT max(told_count) FROM engine_choice WHERE setting = 'spec_branches') > 1
-        THEN (SELECT max(told_count) FROM engine_choice WHERE setting = 'spec_steps') END AS tree_steps
+        THEN (SELECT max(told_count) FROM engine_choice WHERE setting = 'spec_steps') END AS tree_steps,
+    (SELECT sum(drafted_count * (1 - graph_share)) / sum(drafted_count) FROM engine_load
+        WHERE engine_load.engine = speculation.engine AND drafted_count > 0 AND graph_share IS NOT NULL) AS eager_share
 FROM speculation LEFT JOIN engine_queue USING (engine)
 WHERE accept_length_count IS NOT NULL AND spec_tokens_count > 0
 ORDER BY spec_tokens_count / greatest(accept_length_count - 1, 0.01) DESC LIMIT 1
@@ -58,7 +65,8 @@ WITH run AS (
     FROM bench_count GROUP BY source_id, row_id
 )
 SELECT 'engine' AS engine, 1 + accepted_count / verify_count AS accept_length_count, drafted_count / verify_count AS spec_tokens_count,
-    NULL::TEXT AS method, drafted_count, accepted_count, step_tokens / (1 + drafted_count / verify_count) AS running_count, 1 AS branches
+    NULL::TEXT AS method, drafted_count, accepted_count, step_tokens / (1 + drafted_count / verify_count) AS running_count, 1 AS branches,
+    NULL::DOUBLE AS eager_share
 FROM run WHERE verify_count > 0 AND drafted_count > 0 ORDER BY drafted_count DESC LIMIT 1
 """
 
@@ -85,6 +93,7 @@ class Acceptance(NamedTuple):
     accepted_count: float | None
     running_median: float | None
     tree_steps: float | None
+    eager_share: float | None
 
 
 class Drafts(NamedTuple):
@@ -134,12 +143,22 @@ def judge(row: Acceptance) -> Verdict:
             Evidence("drafted a step", row.spec_tokens, "tokens"),
             Evidence("drafted for each accepted", wasted, "tokens"),
             Evidence("against plain decoding", won, "x, estimated"),
+            *(
+                (Evidence("steps outside CUDA graphs while drafting", row.eager_share, "share of steps"),)
+                if row.eager_share is not None
+                else ()
+            ),
             *((Evidence("requests running", running, "requests at the median"),) if row.running_median else ()),
         ),
         severity=Severity.HIGH if costs_more or wasteful else Severity.MEDIUM,
         confidence=0.8 if wasteful or costs_more else 0.6,
-        speedup_bound=min(1 / won, THRESHOLDS["most_promised"].value) if costs_more else None,
+        speedup_bound=min(1 / won, THRESHOLDS["most_promised"].value) * slower_steps(row) if costs_more else None,
     )
+
+
+def slower_steps(row: Acceptance) -> float:
+    """How much longer steps take at most because drafts keep them out of CUDA graphs."""
+    return 1 + (THRESHOLDS["eager_step"].value - 1) * (row.eager_share or 0.0)
 
 
 def judge_table(row: Drafts) -> Verdict:

@@ -7,5 +7,6 @@ launches     which call launched which operation
 steps        operations that come back, and the step of every operation and call
 intervals    calls of launching threads, launch-to-launch intervals
 pieces       steps that are cut into forward passes
+freed        memory given back between stages
 derivation   feeds the SQL files: relations that they read
 """

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from doctor.case.arrays.columns import Int, by_group
-from doctor.case.arrays.operations import DeviceOps
+from doctor.case.arrays.operations import COPIES, DeviceOps
 
 NOT_ATTENTION = ("sampling", "moe", "select", "attention")
 """Between the products these say that the softmax belongs to something else."""
@@ -22,16 +22,17 @@ class Sandwiches:
     between: pa.Table
 
 
-def sandwiches(ops: DeviceOps, stream: Int, kernels: Int) -> Sandwiches:
-    """Find gaps between products that hold a softmax.
+def sandwiches(ops: DeviceOps, stream: Int, work: Int) -> Sandwiches:
+    """Find gaps between products that hold a softmax; distances are in kernels, copies between them are not counted.
 
     Args:
         ops: operations.
-        stream: of each of the kernels, a number of its stream, from 0.
-        kernels: positions of the kernels in question, ascending.
+        stream: of each of the operations in question, a number of its stream, from 0.
+        work: positions of the kernels, copies and memory sets in question, ascending.
     """
     order = by_group(stream.astype(np.int32), int(stream.max(initial=-1)) + 1)
-    family, stream = ops.family[kernels][order], stream[order]
+    family, stream = ops.family[work][order], stream[order]
+    place = np.cumsum(~ops.is_of(*COPIES)[family])
     is_product = ops.is_of("gemm")[family]
     product = np.flatnonzero(is_product)
     softmax = np.flatnonzero(ops.is_of("softmax")[family])
@@ -44,9 +45,17 @@ def sandwiches(ops: DeviceOps, stream: Int, kernels: Int) -> Sandwiches:
     gaps = np.unique(before)
     until = product[np.searchsorted(product, gaps) + 1] if len(gaps) else gaps
     inner = np.repeat(gaps, until - gaps - 1) + _ranks(until - gaps - 1) + 1
-    named = kernels[order]
+    named = work[order]
     return Sandwiches(
-        pa.table({"product_op_id": named[before], "before_count": softmax - before, "after_count": after - softmax}),
+        pa.table(
+            {
+                "product_op_id": named[before],
+                "before_count": place[softmax] - place[before],
+                "after_count": place[after] - place[softmax],
+                "softmax_op_id": named[softmax],
+                "after_op_id": named[after],
+            }
+        ),
         pa.table({"device_op_id": named[inner], "product_op_id": np.repeat(named[gaps], until - gaps - 1)}),
     )
 

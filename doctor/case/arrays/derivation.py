@@ -139,14 +139,13 @@ class Derivation:
 
     def _softmax_between(self) -> Relations:
         first, last = np.searchsorted(self._ops.start, self._window()).tolist()
-        is_kernel = (~self._ops.is_of(*operations.COPIES, "graph"))[self._ops.family[first:last]]
-        kernels = first + np.flatnonzero(is_kernel)
-        if not self._ops.is_of("softmax")[self._ops.family[kernels]].any():  # most recordings end here, at no cost
-            kernels = kernels[:0]
-            stream = kernels
+        work = first + np.flatnonzero((~self._ops.is_of("graph"))[self._ops.family[first:last]])
+        if not self._ops.is_of("softmax")[self._ops.family[work]].any():  # most recordings end here, at no cost
+            work = work[:0]
+            stream = work
         else:
-            stream = Scan(self._connection, "device_op").groups("source_id", "device_id", "stream_id").code[kernels]
-        found = attention.sandwiches(self._ops, stream, kernels)
+            stream = Scan(self._connection, "device_op").groups("source_id", "device_id", "stream_id").code[work]
+        found = attention.sandwiches(self._ops, stream, work)
         return {"softmax": found.softmax, "inner_kernel": found.between}
 
     def _window(self) -> tuple[int, int]:

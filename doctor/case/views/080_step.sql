@@ -67,9 +67,26 @@ structural AS (
 ),
 both_kinds AS (
     SELECT * FROM _annotated_step UNION ALL SELECT * FROM structural
+),
+spread AS (
+    SELECT source_id, pid, min(start_ns) AS first_ns, max(end_ns) AS last_ns, count(*) AS step_count, median(end_ns - start_ns) AS length_ns,
+        any_value(chosen_by) AS chosen_by
+    FROM both_kinds GROUP BY source_id, pid HAVING count(*) > 1
+),
+before_first AS (
+    SELECT source_id, pid, count(*) FILTER (called_ns < first_ns) AS before_count,
+        count(*) FILTER (called_ns >= first_ns AND called_ns < last_ns) / any_value(step_count) AS usual_count
+    FROM sequence_op JOIN spread USING (source_id, pid) GROUP BY source_id, pid
+),
+-- a recording that opens within a step, or a marker at its end, leaves the first one without a start: what comes before all other steps is one
+-- too where it is as long and as much
+opening AS (
+    SELECT source_id, pid, from_ns AS start_ns, first_ns AS end_ns, spread.chosen_by
+    FROM spread JOIN before_first USING (source_id, pid), steady_window
+    WHERE first_ns - from_ns BETWEEN 0.5 * length_ns AND 1.5 * length_ns AND abs(before_count - usual_count) <= 0.25 * usual_count
 )
 SELECT row_number() OVER (ORDER BY start_ns, source_id, pid) - 1 AS step_id, source_id, pid, start_ns, end_ns, chosen_by
-FROM both_kinds
+FROM (SELECT * FROM both_kinds UNION ALL SELECT * FROM opening)
 WHERE end_ns > start_ns
 ORDER BY step_id;
 

@@ -1,10 +1,28 @@
 -- softmax_between: softmax kernels between two matrix products that follow each other on a stream, with nothing between that samples, routes or
--- fuses attention: how many kernels after the one product (`product_op_id`) and before the next.
--- between_products: all kernels between such products.
+-- fuses attention: how many kernels after the one product (`product_op_id`) and before the next (`after_op_id`).
+-- between_products: all work between such products, copies and memory sets included.
+-- before_products: what only lays out operands and masks for such a product, directly before it on its stream: a fused kernel takes strides,
+-- grouped heads and a causal mask as they are.
 -- Reads the relations softmax and inner_kernel (doctor.case.arrays.attention).
 CREATE TABLE softmax_between AS
-SELECT product_op_id, before_count, after_count FROM softmax;
+SELECT product_op_id, before_count, after_count, softmax_op_id, after_op_id FROM softmax;
 
 CREATE TABLE between_products AS
 SELECT device_op_id, product_op_id FROM inner_kernel
+ORDER BY device_op_id;
+
+CREATE TABLE before_products AS
+WITH near AS (
+    SELECT DISTINCT product_op_id, product_op_id - distance AS device_op_id, distance FROM softmax_between, range(1, 9) AS near(distance)
+),
+told AS (
+    SELECT near.*, op.kind = 'memset' OR coalesce(op.copy_kind = 'dtod', false)
+        OR coalesce(regexp_matches(lower(text.text), 'direct_copy|copy_kernel|comparefunctor|bitwise_not|masked_fill|triu|tril|arange'), false) AS is_layout
+    FROM near JOIN device_op AS op USING (device_op_id) JOIN device_op AS product ON product.device_op_id = product_op_id
+        LEFT JOIN text ON text_id = op.name_id
+    WHERE op.source_id = product.source_id AND op.device_id = product.device_id AND op.stream_id = product.stream_id
+)
+SELECT device_op_id, product_op_id
+FROM (SELECT *, coalesce(min(distance) FILTER (NOT is_layout) OVER (PARTITION BY product_op_id), 9) AS other_distance FROM told)
+WHERE distance < other_distance
 ORDER BY device_op_id;

@@ -92,7 +92,7 @@ def test_a_cured_run_has_nothing_more_to_win_from_its_cure(case: str) -> None:
 def test_the_untouched_run_replays_to_its_recorded_length(recording: str) -> None:
     quality = replay_of(recording).quality
     assert quality.is_trusted, quality.notes
-    assert quality.identity_error < 1e-9
+    assert quality.identity_error < 1e-7  # lengths have seven digits
     assert quality.class_median_error < 0.10
 
 

@@ -118,3 +118,16 @@ def test_work_that_starts_when_another_stream_ends_waits_for_that_stream() -> No
     run = run_of([LAUNCH, LAUNCH_ELSEWHERE], [Kernel(6, 106, 1), Kernel(109, 120, 2, stream=8)])
     assert run.ops.source.tolist() == [-1, 0]
     assert run.ops.source_distance[1] == 3_000
+
+
+def test_what_stood_in_the_queue_longer_than_it_waited_behind_the_one_before_starts_when_that_ends() -> None:
+    # 15 us behind a kernel of 1 ms is no latency of the launch, which was 1 ms ago
+    run = run_of([LAUNCH, LAUNCH_ELSEWHERE], [Kernel(6, 1_006, 1), Kernel(1_021, 1_030, 2)])
+    assert run.ops.is_queued.tolist() == [False, True]
+    assert run.ops.distance[1] == 15_000
+    assert run.ops.latency[1] < 100_000
+
+
+def test_a_start_long_after_both_its_launch_and_the_one_before_is_nobodys_end() -> None:
+    run = run_of([LAUNCH, LAUNCH_ELSEWHERE], [Kernel(6, 26, 1), Kernel(126, 140, 2)])
+    assert run.ops.is_queued.tolist() == [False, False]

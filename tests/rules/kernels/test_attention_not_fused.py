@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import pytest
+
 from tests.support.trace_builder import ADD, FLASH, GEMM, HEAD_GEMM, SOFTMAX, TOP_K, Program
 from tests.support.verdicts import Clinic
 
 RULE = "attention-not-fused"
+REPEAT = "void at::native::elementwise_kernel<128, 4, at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)>"
 
 
 def step(program: Program, attention: tuple[tuple[str, float], ...]) -> None:
@@ -59,3 +62,39 @@ def test_eager_attention_by_name_is_enough_and_sdpa_is_not(clinic: Clinic) -> No
     config = '{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "_attn_implementation": "%s"}'
     assert clinic.told(config % "eager").first == RULE
     assert RULE not in clinic.told(config % "sdpa").found
+
+
+def expected_win(clinic: Clinic, *layers: tuple[tuple[str, float], ...]) -> float:
+    program = Program()
+    for _ in range(4):
+        for attention in layers:
+            step(program, attention)
+    return float(clinic.verdicts(program).finding(RULE)["gain"]["speedup_expected"])
+
+
+def test_a_fused_kernel_needs_no_copies_of_its_operands(clinic: Clinic) -> None:
+    copied = ((REPEAT, 200.0), (REPEAT, 200.0), *EAGER)
+    # 400 of 1,630 us a layer come before the products, 1,000 between them
+    assert expected_win(clinic, copied) == pytest.approx(expected_win(clinic, EAGER) * 1630 / 1230, rel=0.05)
+
+
+def test_what_is_copied_between_the_products_goes_too(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(5):
+        program.copy("HtoD pinned", 64)
+        for _ in range(6):
+            for kernel, kernel_us in ((GEMM, 60.0), (GEMM, 50.0)):
+                program.launch(kernel, kernel_us)
+            program.copy("DtoD device", 2_000_000_000, gigabytes_per_s=4_000)
+            for kernel, kernel_us in ((ADD, 500.0), (SOFTMAX, 500.0), (GEMM, 50.0), (GEMM, 60.0), (ADD, 10.0)):
+                program.launch(kernel, kernel_us)
+        program.launch(HEAD_GEMM, 80)
+        program.wait()
+    assert clinic.verdicts(program).finding(RULE)["gain"]["speedup_expected"] > 5.5
+
+
+def test_products_of_awkward_lengths_take_no_longer_in_a_fused_kernel(clinic: Clinic) -> None:
+    awkward = tuple((name, 400.0 if name == GEMM else kernel_us) for name, kernel_us in EAGER)
+    # as many scores in both, so that 700 of the 800 us of the two products go as well
+    alone, beside_better = expected_win(clinic, awkward), expected_win(clinic, awkward, EAGER)
+    assert beside_better > 1.3 * alone

@@ -4,6 +4,7 @@ from tests.support.trace_builder import ADD, GEMM, HEAD_GEMM, LAYER, NONZERO, Pr
 from tests.support.verdicts import Clinic
 
 RULE = "moe-expert-loop"
+RMS_NORM = "_rms_norm_kernel"
 
 
 def expert_layer(program: Program, experts: int) -> None:
@@ -45,3 +46,23 @@ def test_is_silent_on_one_index_list_a_layer(clinic: Clinic) -> None:
     for _ in range(5):
         step(program, layers=4, experts=1)
     assert RULE not in clinic.verdicts(program).found
+
+
+def test_tells_layers_by_what_stands_between_them_however_few_launches_that_is(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(5):
+        program.silence(12)
+        program.copy("HtoD pinned", 64)
+        for _ in range(4):
+            for kernel in (RMS_NORM, GEMM, GEMM):
+                program.silence(10)
+                program.launch(kernel, 3)
+            expert_layer(program, 16)
+        program.launch(HEAD_GEMM, 6)
+        program.copy("DtoH pinned", 64)
+        program.wait()
+    verdicts = clinic.verdicts(program)
+    assert verdicts.first == RULE
+    assert 14 <= verdicts.evidence(RULE, "experts in a row") <= 16
+    # the layers themselves, the first expert of each and the products of all stay
+    assert 3 < verdicts.finding(RULE)["gain"]["speedup_expected"] < 6

@@ -64,3 +64,16 @@ def test_is_ruled_out_when_launches_bind(clinic: Clinic) -> None:
     verdicts = clinic.verdicts(program)
     assert verdicts.first == "host-dispatch-bound"
     assert RULE in verdicts.ruled_out
+
+
+def test_attention_over_prompts_gains_the_ratio_where_the_whole_model_is_fp32(clinic: Clinic) -> None:
+    def expected(attention: str, product: str) -> float:
+        program = Program()
+        for _ in range(4):
+            step(program, product, 300)
+            for _ in range(10):
+                program.launch(attention, 900)
+        return float(clinic.verdicts(program).finding(RULE)["gain"]["speedup_expected"])
+
+    # 9 of 21 ms are attention: about 1/12 of it is left, or half of it where it reads a cache
+    assert expected("_prefill_kernel", SGEMM) > 1.8 * expected("_decode_kernel", SGEMM)

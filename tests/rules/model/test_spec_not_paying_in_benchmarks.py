@@ -35,3 +35,17 @@ def test_clears_drafts_that_are_accepted(clinic: Clinic) -> None:
 def test_is_silent_without_drafts(clinic: Clinic) -> None:
     verdicts = clinic.told(counted(drafted=0, accepted=0, verifications=0, step_tokens=16.0))
     assert RULE not in verdicts.found | set(verdicts.ruled_out)
+
+
+def test_steps_that_drafts_keep_from_cuda_graphs_are_in_the_bound(clinic: Clinic) -> None:
+    def bound(graph_share: float) -> float:
+        lines = [
+            f"2026-11-29T21:29:{second:02}.000Z INFO engine.status event=status running=16 waiting=0 kv_usage=0.020"
+            f" prefix_hit_rate=0.000 prompt_tokens_per_s=0.0 output_tokens_per_s=1100.0 preemptions=0"
+            f" graph_share={graph_share} drafted=3000 accepted=3"
+            for second in range(10, 50)
+        ]
+        return float(clinic.told("\n".join(lines)).finding(RULE)["gain"]["speedup_bound"])
+
+    # a step that is launched kernel by kernel takes up to ten times as long as a replayed one
+    assert bound(0.0) == pytest.approx(10 * bound(1.0))
