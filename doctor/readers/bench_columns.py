@@ -133,7 +133,8 @@ _LATENCY_COLUMNS = {
 _WORDS = re.compile(
     r"(?:mode|condition|policy|scheduler(?:_?policy)?|backend|quant\w{0,20}|quantization|precision|dtype|kernel|guided\w{0,12}"
     r"|structured\w{0,12}|grammar|schema|graphs?|cuda_?graphs?|eager|prefix\w{0,12}|client|tool|engine|variant|config|label|kv\w{0,12}"
-    r"|speculation|rout\w{0,8}|balanc\w{0,10}|order|split|transport|method|hardware|gpu|parallel\w{0,8}|weights?|profil\w{0,6}|nsys|recorder)\Z"
+    r"|speculation|rout\w{0,8}|balanc\w{0,10}|order|split|transport|method|hardware|gpu|parallel\w{0,8}|weights?|profil\w{0,6}|nsys|recorder|model\w{0,8}|llm|dataset|workload|task|scenario"
+    r"|framework|version|release|commit|branch|table)\Z"
 )
 
 

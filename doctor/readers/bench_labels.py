@@ -20,6 +20,7 @@ _COUNTS = (
     ("draft_tokens", re.compile(r"(?<![\w.])(\d{1,3}) (?:draft|spec(?:ulative)?)(?:ed)?[ _-]tokens?\b")),
     ("draft_tokens", re.compile(r"\b(?:k|num_speculative_tokens|num_spec_tokens)\s?=\s?(\d{1,3})(?!\d)")),
 )
+_MODEL = re.compile(r"(?<![\w.])(\d{1,4}(?:\.\d{1,2})?)\s?b(?:illion)?(?!\w)")
 _NO_DRAFT = re.compile(
     r"\b(?:no|without|w/o) (?:spec\w*|draft\w*|mtp|eagle\w*)|\bspec\w* (?:decod\w* )?(?:off|disabled)\b"
 )
@@ -48,6 +49,8 @@ def fields_of(label: str) -> Iterator[tuple[str, str]]:
         if found is not None and column not in counted:
             counted.add(column)
             yield column, found[1]
+    if (size := _MODEL.search(plain)) is not None:
+        yield "model", f"{size[1]}b"
     is_negated = _NEGATED.search(plain) is not None
     if _NO_DRAFT.search(plain) is not None:
         yield "draft_tokens", "0"

@@ -1,13 +1,17 @@
-"""Tables of benchmark results as people paste them: `| batch | tok/s |`, a run a line or a run a column."""
+"""Tables of benchmark results as people paste them: `| batch | tok/s |`, a run a line, a column or a cell.
+
+Runs of two tables of one text are not compared: what was the same within each is told nowhere.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from doctor.case.batch import SourceFacts, TableBatch
 from doctor.readers.bench_columns import column_of, word_column
+from doctor.readers.bench_labels import fields_of
 from doctor.readers.bench_rows import row_of
 from doctor.readers.text.scanner import batch_of
 
@@ -18,6 +22,9 @@ MOST_LEAD_LINES = 16
 _RULE = re.compile(r"\s{0,8}\|?[\s|:+\-]{3,4000}\Z")
 _QUOTE = re.compile(r"\A\s{0,8}(?:>\s?){1,8}")
 _SPEED = re.compile(r"decod|generat|output|throughput")
+_BREAK = re.compile(r"<br\s?/?>|; ")
+_TAG = re.compile(r"<[^<>]{0,80}>")
+_UNIT_COLUMNS = (("tok", "output tok/s"), ("req", "request throughput"), ("s", "latency"))
 _TOKEN_RATE = re.compile(r"\d\s{0,4}tok(?:en)?s?/s", re.IGNORECASE)
 
 
@@ -32,6 +39,8 @@ class MarkdownTableScanner:
         self._rows: list[dict[str, Any]] = []
         self._names: list[str] | None = None
         self._turned: list[list[str]] | None = None
+        self._is_by_cell = False
+        self._table = 0
         self._count = 0
         self._lines = 0
         self._look_back: Callable[[], Sequence[str]] = tuple
@@ -74,15 +83,22 @@ class MarkdownTableScanner:
         names = _cells(text) if text.count("|") >= 2 and len(text) < 4000 else []
         self._lines = 0
         known = sum(column_of(name) is not None for name in names)
+        self._is_by_cell = False
         if known >= 2 or (known == 1 and any(word_column(name) is not None for name in names)):
-            self._names = names
-        elif len(names) >= 2 and column_of(_figure_name(names)) is not None:
+            self._names, self._table = names, self._table + 1
+        elif len(names) >= 2:
             above = [line for line in _unquoted_table(self._look_back()) if not _RULE.match(line)]
-            self._turned = [_cells(line)[:MOST_TURNED_CELLS] for line in (*above, text)]
+            lines = [_cells(line)[:MOST_TURNED_CELLS] for line in (*above, text)]
+            self._is_by_cell = len(lines) > 1 and sum(1 for name in lines[0] if _is_run(name)) >= 2
+            if self._is_by_cell or column_of(_figure_name(names)) is not None:
+                self._turned, self._table = lines, self._table + 1
 
     def _close(self) -> None:
-        """A run a column, where the first cells name at least two figures."""
+        """A run a cell, where headings are labels of runs; a run a column, where first cells name two figures."""
         lines, self._turned, self._names = self._turned or [], None, None
+        if lines and self._is_by_cell and not any(column_of(line[0]) for line in lines[1:]):
+            self._close_cells(lines)
+            return
         known = [line for line in lines if column_of(_figure_name(line)) is not None]
         if len(known) < 2:
             return
@@ -90,11 +106,37 @@ class MarkdownTableScanner:
             cells = [(_figure_name(line), line[place]) for line in lines[1:] if len(line) > place]
             self._row([("label", label), *cells])
 
-    def _row(self, fields: Any) -> None:
-        row = row_of(fields, "table")
+    def _close_cells(self, lines: list[list[str]]) -> None:
+        """Each cell under a label is a run, with its figures told apart by their units."""
+        names = lines[0]
+        for line in lines[1:]:
+            beside = [(name, cell) for name, cell in zip(names, line, strict=False) if not _is_run(name)]
+            for name, cell in zip(names, line, strict=False):
+                if _is_run(name):
+                    self._row([*beside, ("label", name), *_amounts(cell)])
+
+    def _row(self, fields: Iterable[tuple[str, Any]]) -> None:
+        numbered = [*fields, ("table", str(self._table))] if self._table > 1 else fields
+        row = row_of(numbered, "table")
         if row is not None:
             self._rows.append({"row_id": self._count, **row})
             self._count += 1
+
+
+def _is_run(name: str) -> bool:
+    """A heading such as `TP=4` or `no speculation`, in place of the name of a column."""
+    return column_of(name) is None and next(fields_of(name), None) is not None
+
+
+def _amounts(cell: str) -> Iterator[tuple[str, str]]:
+    """`5.50s<br/>36.2tok/s` as columns and values."""
+    for part in _BREAK.split(cell):
+        plain = _TAG.sub("", part).strip()
+        unit = plain.lstrip("0123456789., ").lower()
+        for known, column in _UNIT_COLUMNS:
+            if unit.startswith(known) or (known == "s" and unit == "ms"):
+                yield column, re.sub(r"(?<=[\d.])(?=[a-z])", " ", plain)
+                break
 
 
 def _unquoted_table(lines: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ MOST_HEADINGS = 3
 _RESULT = re.compile(r"Serving Benchmark Result|[Tt]hroughput: [\d.]")
 _PRINTED = re.compile(r"\s{0,8}(?:Accuracy|Invalid|Latency): [\d.]")
 _CONTINUED = re.compile(r"\\[ \t]{0,8}\n")
+_MODEL = re.compile(r"(?:--model(?:[-_]path)?[ =]|\bserve )\s{0,8}([\w./\-]{2,120})")
 _FENCE = re.compile(r"[\s>]{0,12}(?:```|~~~)")
 _HEADING = re.compile(r"[\s>#*\-\d.)]{0,16}(.{1,78}?)[\s:*`]{0,8}\Z")
 _FIELDS = {
@@ -44,6 +46,8 @@ def conditions_of(lines: Sequence[str]) -> dict[str, str]:
                 if kept.setting in _FIELDS:
                     told.setdefault(_FIELDS[kept.setting], kept.told)
             told.setdefault("server", command.engine)
+            if (model := _MODEL.search(line)) is not None:  # the name itself is not kept
+                told.setdefault("model", f"{zlib.crc32(model[1].encode()):08x}")
             break
     for line in reversed(own[-MOST_HEADINGS:]):
         heading = _HEADING.match(line)

@@ -19,6 +19,8 @@ from doctor.readers.text.scanner import batch_of
 
 _HEAD = "Serving Benchmark Result"
 _LINE = re.compile(r"[\s>|*]{0,12}([A-Z][\w ()/%.\-]{2,60}?):\s{1,40}([\d.,]{1,40}|inf|nan)[\s*|]{0,40}\Z")
+FIRST_ROW = 1_000_000
+"""Behind every row of a table that stands in the same text."""
 MOST_HELD = 1000
 """Results that wait for the end of the text, to be compared; further ones are passed on without a condition."""
 _OFFLINE = re.compile(
@@ -129,7 +131,7 @@ class ServingResultScanner:
     def _close(self) -> None:
         row, self._row = self._row, None
         if row:
-            numbered = {"row_id": self._count, "tool": "serving", **row}
+            numbered = {"row_id": FIRST_ROW + self._count, "tool": "serving", **row}
             if len(self._held) < MOST_HELD:
                 self._held.append((numbered, self._told))
             else:

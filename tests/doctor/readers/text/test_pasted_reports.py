@@ -58,7 +58,9 @@ def test_results_of_different_load_are_not_compared(clinic: Clinic) -> None:
 
 def test_the_command_above_a_result_is_its_condition() -> None:
     above = ["vllm serve org/name \\", "  --tensor-parallel-size 2 \\", "  --enforce-eager", "```", ""]
-    assert conditions_of(above) == {"tp": "2", "eager": "true", "server": "vllm"}
+    told = conditions_of(above)
+    assert {name: told[name] for name in ("tp", "eager", "server")} == {"tp": "2", "eager": "true", "server": "vllm"}
+    assert "name" not in told["model"]  # told apart, never kept
     assert conditions_of([*above, "Throughput: 3.00 requests/s, 900.00 tokens/s", "plain"]) == {}
 
 
@@ -221,3 +223,33 @@ def test_emphasised_fields_of_a_line_are_read() -> None:
     line = texts.sglang_decode(0.0, 8).replace("gen throughput", "_accept len: 3.70, gen throughput") + "_"
     [row] = _rows(line + "\n", "engine_sample")
     assert row["accept_length_count"] == 3.7
+
+
+def test_a_table_with_a_run_a_cell_is_read(clinic: Clinic) -> None:
+    table = (
+        "|  | batch-size | tp=2 | tp=4 | tp=8 |\n| --- | --- | --- | --- | --- |\n"
+        '| in=1<br/>out=200 | 1 | 5.4s<br/>37tok/s | 3.8s<br/>52tok/s | <font style="color:#DF2A3F;">3.9s</font><br/>51tok/s |\n'
+        "| | 64 | 9.0s<br/>1420tok/s | 6.5s<br/>1970tok/s | 7.7s<br/>1660tok/s |\n"
+    )
+    finding = clinic.told(table).finding("tp-too-wide")
+    assert "8 devices give 1." in finding["summary"] or "8 devices give 1" in finding["summary"]
+    rows = _rows(table, "bench_row")
+    assert [(row["tensor_parallel_count"], row["batch_count"], row["output_token_hz"]) for row in rows][:2] == [
+        (2, 1, 37),
+        (4, 1, 52),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "| Model | TP | tok/s | TTFT (ms) |\n|---|---|---|---|\n| small | 1 | 2400 | 90 |\n| large | 4 | 850 | 190 |\n",
+        "7B:\n| TP | tok/s | TTFT (ms) |\n|--|--|--|\n| 1 | 2400 | 90 |\n\n70B:\n| TP | tok/s | TTFT (ms) |\n|--|--|--|\n| 4 | 850 | 190 |\n",
+        "| Setup | tok/s | TTFT (ms) |\n|---|---|---|\n| 7B TP=1 | 2400 | 90 |\n| 70B TP=4 | 850 | 190 |\n",
+        f"vllm serve org/small -tp 1\n{result(2400.0)}\nvllm serve org/large -tp 4\n{result(850.0)}",
+        f"| TP | tok/s | TTFT (ms) |\n|--|--|--|\n| 1 | 2400 | 90 |\n\n### TP=4\n{result(850.0)}",
+    ],
+    ids=["models", "tables", "labels", "commands", "table and result"],
+)
+def test_runs_of_different_models_or_tables_are_not_compared(clinic: Clinic, text: str) -> None:
+    assert clinic.told(text).found == set()
