@@ -127,8 +127,8 @@ class Fix:
     """A setting to change.
 
     Attributes:
-        target: pytorch, vllm, sglang, tensorrt-llm, tgi, transformers, engine (options of `python -m engine`) or
-            system.
+        target: pytorch, vllm, sglang, tensorrt-llm, lmdeploy, tgi, transformers, engine (options of `python -m
+            engine`) or system.
         setting: the exact setting, as typed.
         why: what it does about the problem.
         source: documentation or public case behind it.

@@ -28,6 +28,10 @@ _OF_A_MODEL = ("architectures", "model_type", "num_hidden_layers", "n_layer", "h
 _OF_AN_ENGINE = frozenset(
     name.partition(".")[0].replace("-", "_") for names in ENGINES.values() for name in names if len(name) > 4
 ) - {"dtype", "attention", "policy", "batching", "condition", "speculate", "batch_size", "overlap"}
+_SAID_BY_A_PROGRAM = re.compile(
+    rb"^[\w.]{0,60}(?:Error|Exception): |Traceback \(most recent call last\)|out of memory", re.MULTILINE
+)
+"""What no configuration holds, but a report does that begins with lines like `device: NVIDIA H100`."""
 _CONTAINER_WORDS = ("image", "command", "args", "containers", "services")
 
 
@@ -43,7 +47,9 @@ class EngineConfigReader:
             path: an existing file.
             head: its first 64 KiB after decompression.
         """
-        if b"\x00" in head or not (head.lstrip()[:1] in b"{[" or _looks_like_yaml(head)):
+        if b"\x00" in head or _SAID_BY_A_PROGRAM.search(head) is not None:
+            return False
+        if not (head.lstrip()[:1] in b"{[" or _looks_like_yaml(head)):
             return False
         keys = {key.decode().replace("-", "_") for key in _KEY.findall(head)} | _json_keys(head)
         if "traceEvents" in keys or not keys & {*_OF_A_MODEL, *_OF_AN_ENGINE, *_CONTAINER_WORDS}:

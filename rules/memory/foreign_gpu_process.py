@@ -38,6 +38,11 @@ THRESHOLDS = {
         2, "GiB that no process is named for", source="desktops and WSL hold 0.5 to 1.6 GiB for displays"
     ),
     "least_unnamed_share": Threshold(0.1, "share of the device that no process is named for", source="as above"),
+    "sure_share": Threshold(
+        0.25,
+        "share of the device, where neither own nor other processes are told",
+        source="transformers-bloom-inference#84: 12 % were buffers of a library in the same process; LlamaFactory#182: 83 % were another job",
+    ),
     "grave_share": Threshold(0.5, "share of the device", source="ai-toolkit#277: 98.7 % foreign, 1.2 % own"),
     "reserve_share": Threshold(
         0.02, "share of the device", source="vLLM measures free memory before its own context is complete"
@@ -96,7 +101,9 @@ def confidence_of(row: Failure) -> float:
     """Less where nobody is named, or where the failing process may be the named one (an engine outside PyTorch, in a container)."""
     if row.named_foreign_count:
         return 0.95 if row.is_own_known or row.own_bytes > 1.6 * 2**30 else 0.6
-    return 0.85 if row.is_own_known else 0.7
+    if row.is_own_known:
+        return 0.85
+    return 0.7 if row.foreign_bytes >= THRESHOLDS["sure_share"].value * row.total_bytes else 0.5
 
 
 def judge(row: Failure) -> Verdict:
@@ -111,6 +118,8 @@ def judge(row: Failure) -> Verdict:
         )
     who = holder(row.pid, row.name)
     probably = "" if row.is_own_known or row.pid is not None else "probably "
+    if probably and confidence_of(row) <= 0.5:
+        who = "somebody else, or a library of the process that allocates outside PyTorch,"
     return Finding(
         summary=f"{who} {probably}holds {format_bytes(row.foreign_bytes)} of {format_bytes(row.total_bytes)} on GPU {row.device_id or 0}:"
         f" the run itself holds {format_bytes(row.own_bytes)} and found no {format_bytes(row.tried_bytes)}",

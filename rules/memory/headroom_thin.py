@@ -73,6 +73,14 @@ def judge(row: Failure) -> Verdict:
         )
     if row.cause == "refused":
         return _refused(row)
+    if row.cause == "pool" and row.total_bytes is None:
+        return Finding(
+            summary="the driver refused memory for the KV pool that the engine has sized itself",
+            evidence=(Evidence("phase", "kv_pool", "of the failure"),),
+            severity=Severity.HIGH,
+            confidence=0.6,
+            label="by the KV pool that the engine has sized itself",
+        )
     if row.cause not in {"full", "pool"} or row.total_bytes is None or row.tried_bytes is None:
         return None
     what = "the KV pool that the engine has sized itself" if row.cause == "pool" else "the run's own tensors"
@@ -292,6 +300,12 @@ FIXES = (
         "--mem-fraction-static lower by 0.02 to 0.05",
         "a reserve for shapes that come later",
         source="https://docs.sglang.ai/advanced_features/server_arguments.html (checked on main of 2026)",
+    ),
+    Fix(
+        "lmdeploy",
+        "--cache-max-entry-count 0.2 to 0.5 (TurbomindEngineConfig(cache_max_entry_count=...))",
+        "the share of free memory that the KV cache takes, 0.8 unless set",
+        source="https://lmdeploy.readthedocs.io/en/latest/inference/turbomind_config.html",
     ),
     Fix(
         "tensorrt-llm",

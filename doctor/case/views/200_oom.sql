@@ -57,7 +57,7 @@ sized AS (
         coalesce(event.counted_own_bytes, own_listed_bytes,
             -- the asynchronous allocator does not say what its pool holds: all that is not free may be its own
             CASE WHEN event.text_form = 'async' THEN total_bytes - free_bytes END,
-            allocated_bytes + coalesce(unused_bytes, 0) + 1.5 * 2 ** 30) AS own_bytes
+            allocated_bytes + unused_bytes + 1.5 * 2 ** 30) AS own_bytes
     FROM event LEFT JOIN others USING (source_id, oom_event_id)
 )
 SELECT source_id, oom_event_id, line_id, first_line_id, framework, device_id, pid, rank, text_form, phase, hot_spot, is_serving, text AS stack,

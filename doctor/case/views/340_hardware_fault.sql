@@ -3,13 +3,18 @@
 -- processors, time-outs and recovery actions, behind which stands a device, its firmware or the driver; those that a program usually causes itself.
 -- A lost device is told by several lines, and a program may repeat its error: each counts once.
 CREATE TABLE hardware_evidence AS
-WITH event AS (
-    SELECT coalesce(pci_bus_id, 'unknown') AS pci_bus_id, xid, event_kind, time_ns, message, name,
-        event_kind IN ('fallen_off_bus', 'sxid', 'ecc_error')
-            OR coalesce(xid IN (48, 63, 64, 74, 79, 92, 94, 95, 136, 140, 144, 145, 146, 147, 148, 149, 150, 156, 171, 172), false) AS is_hardware,
-        coalesce(xid IN (46, 61, 62, 109, 110, 119, 120, 121, 143, 154, 158), false) AS is_doubtful,
-        coalesce(xid IN (8, 13, 31, 32, 43, 45, 68, 69), false) AS is_software
+WITH said AS (
+    -- a link or a switch that says itself that nothing was lost
+    SELECT *, regexp_matches(coalesce(message, ''), 'non-?fatal', 'i') AND (event_kind = 'sxid' OR xid BETWEEN 144 AND 150) AS is_harmless
     FROM kernel_log_event WHERE event_kind IN ('xid', 'sxid', 'fallen_off_bus', 'ecc_error')
+),
+event AS (
+    SELECT coalesce(pci_bus_id, 'unknown') AS pci_bus_id, xid, event_kind, time_ns, message, name,
+        NOT is_harmless AND (event_kind IN ('fallen_off_bus', 'sxid', 'ecc_error')
+            OR coalesce(xid IN (48, 63, 64, 74, 79, 92, 94, 95, 136, 140, 144, 145, 146, 147, 148, 149, 150, 156, 171, 172), false)) AS is_hardware,
+        is_harmless OR coalesce(xid IN (46, 61, 62, 109, 110, 119, 120, 121, 143, 154, 158), false) AS is_doubtful,
+        coalesce(xid IN (8, 13, 31, 32, 43, 45, 68, 69), false) AS is_software
+    FROM said
 ),
 logged AS (
     SELECT pci_bus_id, count(*) FILTER (is_hardware AND event_kind IN ('xid', 'sxid')) + bool_or(event_kind = 'ecc_error')::INTEGER AS hardware_event_count,

@@ -30,6 +30,7 @@ class LspciScanner:
     def __init__(self) -> None:
         self._devices: list[dict[str, Any]] = []
         self._device: dict[str, Any] | None = None
+        self._is_over = False
 
     @property
     def is_open(self) -> bool:
@@ -50,14 +51,14 @@ class LspciScanner:
                 self._device |= {names[0]: generation, names[1]: lanes}
 
     def drain(self) -> Iterator[TableBatch]:
-        """Devices whose link was told."""
-        if self._device is None and (told := self._told()):
+        """Devices whose link was told, once the text is over."""
+        if self._is_over and (told := self._told()):
             yield batch_of("gpu_sample", told, self.kind)
             self._devices = []
 
     def facts(self) -> SourceFacts | None:
         """What was found."""
-        self._device = None
+        self._device, self._is_over = None, True
         return SourceFacts(self.kind, "lspci", is_complete=True) if self._told() else None
 
     def _begin(self, bus: str, sort: str, words: str) -> None:

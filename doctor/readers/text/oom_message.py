@@ -17,16 +17,17 @@ MOST_BYTES = 1 << 50
 _POWERS = {"k": 10, "m": 20, "g": 30, "t": 40}
 _NUMBER = r"(?<![\d.,])(\d{1,15}(?:,\d{3}){0,5}(?:\.\d{1,6})?)"
 _SIZE = rf"{_NUMBER}\s{{0,4}}([Bb]ytes?|[KMGT]i?B|B)\b"
-_GAP = r"\s{1,4}"
+_GAP = r"\s{0,4}"
+"""A line that was broken between two words may come without the space."""
 
 _CLAUSES = {
     "tried_bytes": rf"[Tt]ried{_GAP}to{_GAP}allocate{_GAP}{_SIZE}",
     "total_bytes": rf"total{_GAP}capaci?ty{_GAP}of{_GAP}{_SIZE}|{_SIZE}{_GAP}total{_GAP}capacity",
     "free_bytes": rf"of{_GAP}which{_GAP}{_SIZE}{_GAP}is{_GAP}free|{_SIZE}{_GAP}free[;)]",
-    "allocated_bytes": rf"{_SIZE}{_GAP}(?:is{_GAP}allocated{_GAP}by{_GAP}PyTorch|already{_GAP}allocated)",
-    "reserved_bytes": rf"{_SIZE}{_GAP}reserved{_GAP}in{_GAP}total{_GAP}by{_GAP}PyTorch",
+    "allocated_bytes": rf"{_SIZE}{_GAP}(?:is{_GAP}allocated{_GAP}by{_GAP}Py[Tt]orch|already{_GAP}allocated)",
+    "reserved_bytes": rf"{_SIZE}{_GAP}reserved{_GAP}in{_GAP}total{_GAP}by{_GAP}Py[Tt]orch",
     "reserved_unallocated_bytes": (
-        rf"{_SIZE}{_GAP}(?:is{_GAP}reserved{_GAP}by{_GAP}PyTorch{_GAP}but{_GAP}unallocated|cached\))"
+        rf"{_SIZE}{_GAP}(?:is{_GAP}reserved{_GAP}by{_GAP}Py[Tt]orch{_GAP}but{_GAP}unallocated|cached\))"
     ),
     "private_pool_bytes": rf"{_SIZE}{_GAP}allocated{_GAP}in{_GAP}private{_GAP}pools",
     "own_process_bytes": rf"this{_GAP}process{_GAP}has{_GAP}{_SIZE}{_GAP}memory{_GAP}in{_GAP}use",

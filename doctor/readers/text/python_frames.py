@@ -43,12 +43,12 @@ _CAPTURING = re.compile(
 _LOADING = re.compile(
     r"^(?:load_model\w*|_?load_weights\w*|from_pretrained|_load_pretrained_model|_load_state_dict\w*|load_state_dict|"
     r"create_weights|process_weights_after_loading|caching_allocator_warmup|initialize_model|_initialize_model|"
-    r"weight_loader|load_checkpoint\w*|convert_and_load\w*|dispatch_model|set_module_tensor_to_device|_materialize\w*)$"
+    r"weight_loader|load_checkpoint\w*|convert_and_load\w*|init_inference|_create_weight\w*|_?get_model_params|dispatch_model|set_module_tensor_to_device|_materialize\w*)$"
 )
 _MOVING = re.compile(r"^(?:to|cuda|_apply|convert)$")
 _POOLING = re.compile(
     r"^(?:_?allocate_kv_cache\w*|initialize_kv_cache\w*|init_memory_pool\w*|_?create_buffers|allocate_gpu_cache|"
-    r"_init_pools|initialize_cache|init_kv_cache\w*|setup_kv_cache\w*|_?alloc_kv\w*)$"
+    r"_init_pools|initialize_cache|init_kv_cache\w*|setup_kv_cache\w*|_?alloc_kv\w*|_?create_model_instance)$"
 )
 _PROFILING = re.compile(
     r"^(?:profile_run|determine_available_memory|determine_num_available_blocks|profile_num_available_blocks|"

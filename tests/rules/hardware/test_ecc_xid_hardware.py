@@ -46,3 +46,30 @@ def test_rows_that_grow_are_worse_than_rows_of_the_past(clinic: Clinic) -> None:
     assert clinic.told(query_gpu(growing)).finding(RULE)["severity"] == "critical"
     past = [row | counters | {"remapped_rows.uncorrectable": "11"} for row in busy()]
     assert clinic.told(query_gpu(past)).finding(RULE)["severity"] == "info"
+
+
+def test_one_loss_that_two_lines_tell_is_one(clinic: Clinic) -> None:
+    lost = """\
+[55.100001] NVRM: GPU at PCI:0000:41:00: GPU-00000000-1111-2222-3333-444444444444
+[55.100002] NVRM: Xid (PCI:0000:41:00): 79, pid=88, name=python3, GPU has fallen off the bus.
+[55.100003] NVRM: GPU 0000:41:00.0: GPU has fallen off the bus.
+"""
+    summary = clinic.told(lost).finding(RULE)["summary"]
+    assert "a hardware error in the kernel log (Xid 79), it fell off the bus" in summary
+
+
+def test_a_processor_that_stopped_is_said_with_less_confidence(clinic: Clinic) -> None:
+    stopped = "[900.000001] NVRM: Xid (PCI:0000:41:00): 119, pid=88, name=python3, Timeout after 45s of waiting for RPC response\n"
+    alone = clinic.told(stopped).finding(RULE)
+    behind = clinic.told(SOFTWARE_LOG + stopped).finding(RULE)
+    assert (alone["severity"], alone["confidence"]) == ("high", 0.6)
+    assert (behind["severity"], behind["confidence"]) == ("medium", 0.4)
+    assert "beside Xid 13, 31, 43" in behind["summary"]
+
+
+def test_a_switch_that_lost_nothing_is_no_failing_device(clinic: Clinic) -> None:
+    switch = (
+        "[1.000001] nvidia-nvswitch0: SXid (PCI:0000:c4:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error\n"
+    )
+    assert clinic.told(switch).finding(RULE)["severity"] == "high"
+    assert clinic.told(switch.replace("Non-fatal", "Fatal")).finding(RULE)["severity"] == "critical"

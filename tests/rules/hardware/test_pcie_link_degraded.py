@@ -33,3 +33,10 @@ def test_one_good_sample_under_load_clears_it(clinic: Clinic) -> None:
     rows = busy(5, pcie__link__gen__current="1")
     rows[3]["pcie.link.gen.current"] = "5"
     assert RULE not in clinic.told(query_gpu(rows)).found
+
+
+def test_few_lanes_are_told_at_rest_and_the_generation_is_not(clinic: Clinic) -> None:
+    rest = {"utilization__gpu": "0 %", "power__draw": "60.00 W", "pcie__link__gen__current": "1"}
+    few = clinic.told(query_gpu(busy(5, pcie__link__width__current="4", **rest)))
+    assert "runs on 4 of 16 PCIe lanes" in few.finding(RULE)["summary"]
+    assert RULE not in clinic.told(query_gpu(busy(5, pcie__link__width__current="8", **rest))).found

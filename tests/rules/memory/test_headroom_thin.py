@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from tests.support import oom_texts
 from tests.support.verdicts import Clinic
 
 RULE = "headroom-thin"
@@ -34,3 +35,30 @@ def test_words_without_figures_leave_it_open_who_holds_the_memory(clinic: Clinic
     verdicts = clinic.told("RuntimeError: CUDA error: out of memory\n")
     assert verdicts.first == RULE
     assert verdicts.finding(RULE)["confidence"] < 0.5
+
+
+def test_windows_refuses_with_room_left(clinic: Clinic) -> None:
+    text = oom_texts.of_today(
+        tried="900.00 MiB", total="12.00 GiB", free="6.50 GiB", allocated="4.00 GiB", unallocated="80.00 MiB"
+    )
+    finding = clinic.told(text).finding(RULE)
+    assert finding["confidence"] < 0.5
+    assert any("page file" in fix["setting"] for fix in finding["fixes"])
+
+
+def test_a_report_that_failed_too_is_a_failure_without_figures(clinic: Clinic) -> None:
+    text = 'RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at "c10/cuda/CUDACachingAllocator.cpp":963\n'
+    assert clinic.told(text).first == RULE
+    assert clinic.told("device: NVIDIA H100 80GB HBM3 MIG 1g.10gb\n" + text).first == "mig-memory-misread"
+
+
+def test_a_full_device_of_float32_weights_stands_behind_their_type(clinic: Clinic) -> None:
+    text = oom_texts.of_today(
+        tried="500.00 MiB",
+        total="21.70 GiB",
+        free="8.00 MiB",
+        own="21.60 GiB",
+        allocated="21.20 GiB",
+        unallocated="2.00 MiB",
+    )
+    assert clinic.told("vllm serve org/model-7b --dtype float32\n" + text).first == "wrong-dtype-fp32"

@@ -131,3 +131,23 @@ def test_reads_limits_of_memory(tmp_path: Path) -> None:
         "$ cat /sys/fs/cgroup/memory.max\n68719476736\n$ grep MemTotal /proc/meminfo\nMemTotal:       263857792 kB\n",
     )
     assert rows(reading, "host_sample", "memory_limit_bytes", "memory_total_bytes") == [(64 * 2**30, 263857792 * 1024)]
+
+
+LOST_IN_THREE_LINES = """\
+[  912.100001] NVRM: The NVIDIA GPU 0000:5e:00.0
+               NVRM: (PCI ID: 10de:2330) installed in this system has
+               NVRM: fallen off the bus and is not responding to commands.
+"""
+CAUSED = """\
+kernel: NVRM: Xid (PCI:0000:5e:00): 45, pid=77, name=python3, Ch 00000001 caused by previous Xid 145
+kernel: NVRM: Xid (PCI:0000:5e:00): 45, pid=77, name=python3, Ch 00000002 caused by previous Xid 145
+"""
+
+
+def test_a_loss_that_is_told_in_three_lines_has_its_address(tmp_path: Path) -> None:
+    reading = said(tmp_path, LOST_IN_THREE_LINES)
+    assert rows(reading, "kernel_log_event", "event_kind", "pci_bus_id") == [("fallen_off_bus", "00000000:5e:00.0")]
+
+
+def test_an_error_that_others_name_as_their_cause_is_kept_once(tmp_path: Path) -> None:
+    assert said(tmp_path, CAUSED).column("kernel_log_event", "xid") == [145, 45, 45]

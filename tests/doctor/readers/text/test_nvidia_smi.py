@@ -405,3 +405,14 @@ def test_reads_the_list_of_devices_and_slices(tmp_path: Path) -> None:
         (0, 1, 5 * GIB),
     ]
     assert "7c9f" not in str(reading.parts)
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    ["> ", "gpu-watch-1  | ", "2026-03-04T05:06:07.123456789Z ", "[pod/vllm-0/smi] ", "Mar  4 05:06:07 box smi[7]: "],
+)
+def test_reads_a_table_behind_what_logs_put_before_each_line(tmp_path: Path, prefix: str) -> None:
+    table = smi_table([{"used": 814}], [(0, 7, "python3", 800)])
+    reading = said(tmp_path, "".join(f"{prefix}{line}\n" for line in table.splitlines()))
+    assert reading.column("gpu_sample", "memory_used_bytes") == [814 * 2**20]
+    assert reading.column("gpu_process", "memory_bytes") == [800 * 2**20]

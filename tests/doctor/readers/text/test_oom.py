@@ -400,3 +400,54 @@ def test_reads_levels_that_a_program_prints(name: str, told: Any) -> None:
 
 def test_a_line_or_two_about_memory_are_no_series(told: Any) -> None:
     assert told("step 1: allocated=1.50 GiB\n" * 3 + FULL, "allocator_level") == []
+
+
+ASYNC = """\
+torch.OutOfMemoryError: Allocation on device 2 would exceed allowed memory. (out of memory)
+Currently allocated     : 9.25 GiB
+Requested               : 3.50 GiB
+Device limit            : 23.50 GiB
+Free (according to CUDA): 12.00 MiB
+PyTorch limit (set by user-supplied memory fraction)
+                        : 17179869184.00 GiB
+"""
+
+
+def test_reads_the_list_of_the_asynchronous_allocator(told: Any) -> None:
+    [event] = told(ASYNC)
+    assert (event["text_form"], event["device_id"], event["tried_bytes"]) == ("async", 2, 3.5 * GIB)
+    assert (event["allocated_bytes"], event["total_bytes"]) == (9.25 * GIB, 23.5 * GIB)
+    assert event.get("allowed_bytes") is None
+
+
+def test_reads_that_list_from_within_a_quoted_string(told: Any) -> None:
+    quoted = "panicked at 'Unable to warmup model: Generation(\"" + ASYNC.strip().replace("\n", "\\n") + "\")'"
+    [event] = told(quoted)
+    assert (event["tried_bytes"], event["phase"]) == (3.5 * GIB, "profile")
+
+
+def test_reads_words_that_a_line_break_glued_together(told: Any) -> None:
+    text = oom_texts.of_2020(
+        tried="2.00 GiB", total="10.76 GiB", allocated="8.00 GiB", free="64.00 MiB", reserved="9.00 GiB"
+    )
+    [event] = told(text.replace("already allocated", "alreadyallocated").replace("by PyTorch", "by Pytorch"))
+    assert (event["allocated_bytes"], event["reserved_bytes"]) == (8 * GIB, 9 * GIB)
+
+
+def test_a_server_without_room_for_its_prompts_refuses(told: Any) -> None:
+    text = (
+        "Traceback (most recent call last):\n"
+        '  File "/usr/src/server/text_generation_server/models/flash_causal_lm.py", line 1, in warmup\n'
+        "    raise RuntimeError(\n"
+        "RuntimeError: Not enough memory to handle 8192 prefill tokens. You need to decrease"
+        " `--max-batch-prefill-tokens`\n"
+    )
+    [refusal] = told(text, "memory_refusal")
+    assert (refusal["refusal"], refusal["model_length_count"], refusal["framework"]) == ("prefill_tokens", 8192, "tgi")
+
+
+def test_a_slice_is_told_only_beside_a_refusal(told: Any) -> None:
+    slice_line = "GPU: NVIDIA H200 MIG 2g.35gb\n"
+    failed = 'RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at "c10/cuda/CUDACachingAllocator.cpp":963\n'
+    assert [row["refusal"] for row in told(slice_line + failed, "memory_refusal")] == ["nvml_assert", "mig_named"]
+    assert told(slice_line + FULL, "memory_refusal")[0]["refusal"] == "mig_named"

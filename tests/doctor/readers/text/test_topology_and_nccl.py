@@ -102,3 +102,59 @@ def test_reads_lines_of_other_versions_and_keeps_no_host_and_no_address(tmp_path
 def test_counts_hosts_without_naming_them(tmp_path: Path) -> None:
     reading = said(tmp_path, nccl_log(["a", "a", "b", "b"], via="[send] via NET/Socket/0"))
     assert rows(reading, "nccl_rank", "rank", "node_id", "node_count") == [(0, 0, 2), (1, 0, 2), (2, 1, 2), (3, 1, 2)]
+
+
+MARKDOWN = """\
+> | | GPU0 | GPU1 | CPU Affinity |
+> |---|---|---|---|
+> | GPU0 | X | NODE | 0-15 |
+> | GPU1 | NODE | X | 0-15 |
+"""
+LSPCI = """\
+41:00.0 VGA compatible controller: NVIDIA Corporation GA102 [GeForce RTX 3090] (rev a1) (prog-if 00 [VGA controller])
+\t\tLnkCap:\tPort #0, Speed 16GT/s, Width x16, ASPM L0s L1, Exit Latency L0s <512ns, L1 <4us
+\t\tLnkSta:\tSpeed 2.5GT/s (downgraded), Width x4 (downgraded)
+41:00.1 Audio device: NVIDIA Corporation GA102 High Definition Audio Controller (rev a1)
+\t\tLnkSta:\tSpeed 16GT/s, Width x16
+"""
+
+
+def test_reads_a_matrix_that_became_a_table_of_markdown(tmp_path: Path) -> None:
+    reading = said(tmp_path, MARKDOWN)
+    assert reading.column("gpu_link", "link_kind") == ["node", "node"]
+    assert reading.column("gpu_affinity", "cpu_affinity") == ["0-15", "0-15"]
+
+
+def test_reads_the_links_of_lspci(tmp_path: Path) -> None:
+    columns = (
+        "name",
+        "pci_bus_id",
+        "pcie_generation",
+        "pcie_generation_max",
+        "pcie_lanes_count",
+        "pcie_lanes_max_count",
+    )
+    assert rows(said(tmp_path, LSPCI), "gpu_sample", *columns) == [
+        ("NVIDIA GeForce RTX 3090", "00000000:41:00.0", 1, 4, 4, 16)
+    ]
+
+
+def test_reads_lines_whose_host_was_taken_out_and_that_became_one(tmp_path: Path) -> None:
+    line = (
+        "[3] NCCL INFO NCCL_IB_HCA set to mlx5_2:1,mlx5_3:1 [3] NCCL INFO NET/IB : No device found."
+        " [3] NCCL INFO NET/Socket : Using [0]ens3:10.1.2.3<0> [3] NCCL INFO Using network Socket\n"
+    )
+    reading = said(tmp_path, line)
+    assert rows(reading, "nccl_rank", "network", "socket_interface", "is_ib_missing") == [("socket", "ens3", True)]
+    assert rows(reading, "nccl_setting", "name", "value") == [("NCCL_IB_HCA", "mlx5_2:1,mlx5_3:1")]
+    assert "10.1.2.3" not in str(reading.parts)
+
+
+def test_reads_lines_that_mpirun_has_labelled(tmp_path: Path) -> None:
+    text = "[1,4]<stdout>:node9:11:22 [0] NCCL INFO Ring 00 : 4[0] -> 5[0] via NET/Socket/0\n"
+    assert said(tmp_path, text).column("nccl_connection", "transport") == ["net"]
+
+
+def test_takes_settings_from_the_command_of_a_measurement(tmp_path: Path) -> None:
+    text = "NCCL_P2P_DISABLE=1 ./all_reduce_perf -b 8M -e 128M -g 4\nexport OTHER=2\n"
+    assert rows(said(tmp_path, text), "nccl_setting", "name", "value") == [("NCCL_P2P_DISABLE", "1")]
