@@ -14,7 +14,14 @@ _SHIFTED_TABLES = (
     "CUPTI_ACTIVITY_KIND_MEMCPY",
     "CUPTI_ACTIVITY_KIND_MEMSET",
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+    "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+    "NVTX_EVENTS",
+    "OSRT_API",
+    "PROFILER_OVERHEAD",
 )
+"""What `replicate_report` repeats too: the two make the same recording."""
+_NVTX_RANGES = (59, 60)
 _EVENT_NUMBER = re.compile(r'"(ts|correlation|External id|id)": (-?\d+)(?:\.(\d+))?')
 
 
@@ -32,19 +39,38 @@ def replicate_sqlite(source: Path, target: Path, kernels: int) -> None:
     connection.execute("PRAGMA journal_mode = OFF")
     connection.execute("PRAGMA synchronous = OFF")
     (there,) = connection.execute("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
-    span, ids = connection.execute(
-        "SELECT max(end) - min(start) + 1000, max(correlationId) + 1 FROM CUPTI_ACTIVITY_KIND_RUNTIME"
-    ).fetchone()
-    shift = {"start": span, "end": span, "correlationId": ids}
+    there_are = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    tables = [table for table in _SHIFTED_TABLES if table in there_are]
+    span = _span(connection, tables)
+    (ids,) = connection.execute("SELECT max(correlationId) + 1 FROM CUPTI_ACTIVITY_KIND_RUNTIME").fetchone()
+    shift = {"start": span, "end": span, "timestamp": span, "correlationId": ids}
     connection.execute("CREATE TEMP TABLE repetition (i)")
     connection.executemany("INSERT INTO repetition VALUES (?)", [(i,) for i in range(1, -(-kernels // there))])
-    for table in _SHIFTED_TABLES:
+    for table in tables:
         columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
         shifted = ", ".join(f'"{name}" + i * {shift[name]}' if name in shift else f'"{name}"' for name in columns)
-        connection.execute(f"CREATE TEMP TABLE once AS SELECT * FROM {table}")
+        connection.execute(f"CREATE TEMP TABLE once AS SELECT * FROM {table} WHERE {_repeated(table)}")
         connection.execute(f"INSERT INTO main.{table} SELECT {shifted} FROM repetition CROSS JOIN once")
         connection.execute("DROP TABLE temp.once")
     connection.close()
+
+
+def _repeated(table: str) -> str:
+    """Condition on the rows that are repeated: domains of NVTX are made once."""
+    return f"eventType IN {_NVTX_RANGES}" if table == "NVTX_EVENTS" else "true"
+
+
+def _span(connection: sqlite3.Connection, tables: list[str]) -> int:
+    """Nanoseconds from the first to the last time in some tables, and a little more."""
+    starts, ends = [], []
+    for table in tables:
+        columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+        if columns >= {"start", "end"}:
+            query = f"SELECT min(start), max(end) FROM {table} WHERE {_repeated(table)}"
+            start, end = connection.execute(query).fetchone()
+            starts += [start] if start is not None else []
+            ends += [end] if end is not None else []
+    return int(max(ends) - min(starts) + 1000)
 
 
 def replicate_kineto(source: Path, target: Path, events: int) -> None:
