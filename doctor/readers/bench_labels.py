@@ -17,6 +17,15 @@ _COUNTS = (
     ("pp", re.compile(r"(?<![a-z])(?:pp|pipeline[ _-]parallel(?:[ _-]size)?)\s?[=:]?\s?(\d{1,3})(?!\d)")),
     ("dp", re.compile(r"(?<![a-z])(?:dp|data[ _-]parallel(?:[ _-]size)?)\s?[=:]?\s?(\d{1,3})(?!\d)")),
     ("gpus", re.compile(r"(?<![\w.])(\d{1,3})\s?(?:x\s|×\s?)?(?:gpus?|devices?|cards?)\b")),
+    (
+        "gpus",
+        re.compile(
+            r"(?<![\w.])(\d{1,2})\s?[x×]\s?(?:nvidia |geforce |tesla |rtx )*"
+            r"(?:[abhlvt]\d{1,4}|g[bh]\d{3}|\d{4}|mi\d{3})"
+        ),
+    ),
+    ("concurrency", re.compile(r"\b(?:concurrency|concurrent requests|users|clients)\s?[=:]?\s?(\d{1,5})(?!\d)")),
+    ("batch", re.compile(r"\b(?:batch(?:[ _-]?size)?|bs)\s?[=:]?\s?(\d{1,5})(?!\d)")),
     ("draft_tokens", re.compile(r"(?<![\w.])(\d{1,3}) (?:draft|spec(?:ulative)?)(?:ed)?[ _-]tokens?\b")),
     ("draft_tokens", re.compile(r"\b(?:k|num_speculative_tokens|num_spec_tokens)\s?=\s?(\d{1,3})(?!\d)")),
 )

@@ -15,6 +15,7 @@ _SCANNERS: tuple[tuple[str, str], ...] = (
     ("metrics", "MetricsScanner"),
     ("serving_result", "ServingResultScanner"),
     ("markdown_table", "MarkdownTableScanner"),
+    ("result_lines", "ResultLinesScanner"),
     ("oom", "OomScanner"),
     ("allocator_summary", "AllocatorSummaryScanner"),
     ("memory_levels", "MemoryLevelsScanner"),

@@ -253,3 +253,17 @@ def test_a_table_with_a_run_a_cell_is_read(clinic: Clinic) -> None:
 )
 def test_runs_of_different_models_or_tables_are_not_compared(clinic: Clinic, text: str) -> None:
     assert clinic.told(text).found == set()
+
+
+def test_results_told_in_a_line_each_are_compared(clinic: Clinic) -> None:
+    text = "Throughput:\n\n- 1x A100 (TP=1): 0.60 requests/second, 6400 tokens/second\n- 8x A100 (TP=8): 0.31 requests/second, 3100 tokens/second\n"
+    assert "8 devices give 0.48 times" in clinic.told(text).finding("tp-too-wide")["summary"]
+
+
+def test_prose_about_different_loads_or_models_is_not_compared(clinic: Clinic) -> None:
+    text = (
+        "With TP=2 I see 120 tok/s for one user.\nThe 70B model with TP=4 at concurrency 64: 900 tok/s\n"
+        "llama 8b, TP=1, concurrency 64: 2500 tok/s\nIt does 300 tok/s on my card.\n"
+    )
+    assert clinic.told(text).found == set()
+    assert _rows("It does 300 tok/s on TP=2.\nnothing else\n", "bench_row") == []
