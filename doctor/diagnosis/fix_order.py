@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from doctor.rule import Fix
 
 SYSTEM = "system"
-FRAMEWORKS = ("pytorch", "vllm", "sglang", "tensorrt-llm", "transformers", "engine")
+FRAMEWORKS = ("pytorch", "vllm", "sglang", "tensorrt-llm", "lmdeploy", "tgi", "transformers", "engine")
 """What a fix may be for, besides the machine itself."""
 
 

@@ -32,6 +32,8 @@ _FRAMEWORKS = {
     "vllm": "vLLM",
     "sglang": "SGLang",
     "tensorrt-llm": "TensorRT-LLM",
+    "lmdeploy": "LMDeploy",
+    "tgi": "TGI",
     "transformers": "Transformers",
     "engine": "Engine",
     "system": "System",

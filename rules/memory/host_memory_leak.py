@@ -1,4 +1,4 @@
-"""A process' host memory grows until the kernel ends it.
+"""A process' host memory grows until the container is ended.
 
 What happens: the server keeps something in ordinary memory for every request: finished requests, multimodal inputs, log lines, pinned
 buffers. Nothing is wrong on the GPU; after hours or days the kernel ends the process at the container's limit.

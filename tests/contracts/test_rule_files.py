@@ -18,7 +18,7 @@ KINDS = {
     "nsys-report", "nsys-sqlite", "nsys-columnar", "kineto", "nvml", "nvidia-smi", "oom-text", "memory-snapshot",
     "engine-log", "engine-config", "nccl-log", "kernel-log", "cgroup", "topology", "bench-table", "metrics",
 }  # fmt: skip
-TARGETS = {"pytorch", "vllm", "sglang", "tensorrt-llm", "transformers", "engine", "system"}
+TARGETS = {"pytorch", "vllm", "sglang", "tensorrt-llm", "lmdeploy", "tgi", "transformers", "engine", "system"}
 
 every_rule = pytest.mark.parametrize("rule", [pytest.param(rule, id=rule.about.id) for rule in CATALOGUE])
 
