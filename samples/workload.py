@@ -70,7 +70,7 @@ CASES: dict[str, dict[str, int]] = {
     "moe": {"steps": 3},  # a Python loop over experts; fixed: all experts in one product
     "attention": {"batch": 2, "context": 8192, "steps": 2, "max_length": 8704},  # scores in memory
     "kvcat": {"batch": 32, "context": 2048, "max_length": 2304},  # the cache grows by cat
-    "fp32trap": {"steps": 4},  # everything in fp32
+    "fp32trap": {"context": 16, "steps": 4},  # everything in fp32, where launches hold the run up
 }
 
 

@@ -272,11 +272,11 @@ PATIENTS = (
     ),
     Patient(
         "engine-prompts-between-decodes",
-        "whole prompts of 2,000 to 8,000 tokens run in one step while others wait for their next token",
+        "whole prompts of 1,500 to 3,000 tokens run in one step while others wait for their next token",
         **_both(
             "prefill-blocks-decode",
-            workload=Workload(24, (2000, 8000), (32, 64), requests_per_s=40),
-            window=(20, 12),
+            workload=Workload(48, (1500, 3000), (32, 64), requests_per_s=40),
+            window=(40, 60),
             max_model_len=8192,
             num_blocks=16000,
         ),

@@ -79,7 +79,7 @@ def transformers_generate_batch() -> Build:
             )
             return model.generate_batch(prompts, generation_config=config, progress_bar=False)
 
-        return CallableJob(lambda: work(24), lambda: work(8))
+        return CallableJob(lambda: work(24), lambda: work(6))
 
     return build
 
@@ -93,6 +93,26 @@ def _encoder(workshop: Workshop, **sizes: Any) -> Any:
     }
     config = transformers.BertConfig(**(small if workshop.is_small else sizes))
     return transformers.BertModel(config).to(workshop.device, torch.bfloat16).eval()
+
+
+class Block(torch.nn.Module):
+    """One layer of an encoder, as wide as BERT's, whose attention has no mask and is fused."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norms = torch.nn.ModuleList(torch.nn.LayerNorm(width) for _ in range(2))
+        self.qkv, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
+        self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
+
+    def forward(self, x_BTD: Any) -> Any:
+        """Attention and the two products behind it; shape (B, T, D) in and out."""
+        batch, length, width = x_BTD.shape
+        qkv = self.qkv(self.norms[0](x_BTD)).view(batch, length, 3, self.heads, width // self.heads)
+        q, k, v = (part.transpose(1, 2) for part in qkv.unbind(2))
+        mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(x_BTD.shape)
+        x_BTD = x_BTD + self.out(mixed)
+        return x_BTD + self.down(torch.nn.functional.gelu(self.up(self.norms[1](x_BTD))))
 
 
 def encoder(batch: int, requests: int) -> Build:
@@ -111,7 +131,7 @@ def encoder(batch: int, requests: int) -> Build:
 
 
 def compiled(changes_shape: bool) -> Build:
-    """An encoder of two layers; where shapes change it is compiled anew for each, which `dynamic=True` would avoid."""
+    """BERT of two layers; where shapes change it is compiled anew for each, which `dynamic=True` would avoid."""
 
     def build(workshop: Workshop) -> Job:
         torch.compiler.reset()
@@ -119,17 +139,17 @@ def compiled(changes_shape: bool) -> Build:
         model = torch.compile(_encoder(workshop, num_hidden_layers=2), dynamic=not changes_shape)
         lengths = iter(range(32, 512, 4))
 
-        def work() -> None:
-            for _ in range(2):
+        def work(shapes: int) -> None:
+            for _ in range(shapes):
                 model(_ids(workshop, 8, next(lengths)))
 
-        return CallableJob(work)
+        return CallableJob(lambda: work(2), lambda: work(6))
 
     return build
 
 
-def compiled_encoder() -> Build:
-    """A compiled encoder on a large batch of one shape."""
+def compiled_bert() -> Build:
+    """BERT, compiled, on a large batch of one shape."""
 
     def build(workshop: Workshop) -> Job:
         torch.compiler.reset()
@@ -138,6 +158,25 @@ def compiled_encoder() -> Build:
         def work() -> None:
             for _ in range(6):
                 model(ids)
+
+        return CallableJob(work)
+
+    return build
+
+
+def compiled_blocks() -> Build:
+    """Twelve compiled `Block`s on a large batch of one shape."""
+
+    def build(workshop: Workshop) -> Job:
+        torch.compiler.reset()
+        width, heads, layers = (128, 2, 2) if workshop.is_small else (768, 12, 12)
+        blocks = torch.nn.Sequential(*(Block(width, heads) for _ in range(layers)))
+        model = torch.compile(blocks.to(workshop.device, torch.bfloat16).eval())
+        texts = torch.randn(256, 256, width, device=workshop.device, dtype=torch.bfloat16)
+
+        def work() -> None:
+            for _ in range(6):
+                model(texts)
 
         return CallableJob(work)
 
@@ -178,9 +217,17 @@ PATIENTS = (
         allowed=(*LAUNCH_GROUP, "host-dispatch-bound", "lazy-module-load", "step-gap-scheduler"),
     ),
     Patient(
+        "compiled-bert",
+        "BERT, compiled: its attention has a mask, and is computed unfused and in fp32, in a model of bf16",
+        sick=compiled_bert(),
+        cured=None,
+        first="attention-not-fused",
+        allowed=("wrong-dtype-fp32", "tf32-off"),
+    ),
+    Patient(
         "healthy-compiled-encoder",
         "a compiled encoder on batches of 256 texts",
-        sick=compiled_encoder(),
+        sick=compiled_blocks(),
         cured=None,
         first=None,
     ),
