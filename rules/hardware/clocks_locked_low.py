@@ -120,9 +120,10 @@ def _finding(row: Clock, clock: float, words: str, confidence: float) -> Finding
 FIXES = (
     Fix(
         "system",
-        "nvidia-smi -i <device> -rgc (locked clocks) and nvidia-smi -i <device> -rac (application clocks), by the owner",
+        "nvidia-smi -i <device> -rgc (locked clocks), and -rac (application clocks, which go away with CUDA 14), by the owner",
         "the device may use its whole range again; ask first who set it and why",
-        source="https://docs.nvidia.com/deploy/nvidia-smi/index.html",
+        source="https://docs.nvidia.com/deploy/nvidia-smi/index.html (both in the help of 456.71 and later),"
+        " https://docs.nvidia.com/deploy/nvml-api/api/deprecated.html",
     ),
 )
 

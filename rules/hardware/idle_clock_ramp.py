@@ -146,7 +146,7 @@ FIXES = (
         "system",
         "nvidia-smi -lgc <low>,<high> (by the owner), or a small request every few seconds to keep the device awake",
         "no ramp where latency of single requests counts; it costs idle power",
-        source="https://docs.nvidia.com/deploy/nvidia-smi/index.html",
+        source="https://docs.nvidia.com/deploy/nvidia-smi/index.html (-lgc in the help of 456.71 and later)",
     ),
 )
 

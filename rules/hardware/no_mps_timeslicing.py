@@ -83,7 +83,11 @@ def judge(row: Tenants) -> Verdict:
 
 
 def _finding(row: Tenants, share: float) -> Finding:
-    seen = "; their kernels never overlap" if row.overlap_share is not None else ""
+    seen = (
+        f"; their kernels run at once for {row.overlap_share:.1%} of the busy time"
+        if row.overlap_share is not None
+        else ""
+    )
     whose = "each" if row.sm_share is not None else "all together"
     bound = min(float(row.tenant_count), 1 / max(share, 0.05))
     evidence = [
@@ -95,7 +99,7 @@ def _finding(row: Tenants, share: float) -> Finding:
     if row.overlap_share is not None:
         evidence.append(Evidence("kernels of two processes at once", row.overlap_share, "share of busy time"))
     return Finding(
-        summary=f"{row.tenant_count} processes compute on GPU {row.device_id} without MPS, busy for {share:.0%} of the time ({whose}){seen}",
+        summary=f"{row.tenant_count} processes take turns on GPU {row.device_id}, busy for {share:.0%} of the time ({whose}), and no MPS server is listed{seen}",
         evidence=tuple(evidence),
         severity=Severity.HIGH if seen or share < 0.25 else Severity.MEDIUM,
         speedup_bound=bound,
@@ -109,7 +113,7 @@ FIXES = (
         "system",
         "nvidia-cuda-mps-control -d on the host before the replicas start; CUDA_MPS_ACTIVE_THREAD_PERCENTAGE per replica",
         "kernels of several processes run at once; public cases gained 1.7 to 2.7 times",
-        source="https://docs.nvidia.com/deploy/mps/index.html",
+        source="https://docs.nvidia.com/deploy/mps/index.html, nvidia-cuda-mps-control(1) of driver 580.65",
     ),
     Fix(
         "system",

@@ -159,7 +159,7 @@ FIXES = (
         "system",
         "nvidia-smi -i <device> -pl <default watts> (by the machine's owner; nvidia-smi -q -d POWER shows both)",
         "the clock rises until the next limit",
-        source="https://docs.nvidia.com/deploy/nvidia-smi/index.html",
+        source="https://docs.nvidia.com/deploy/nvidia-smi/index.html (-pl in the help of 456.71 and later)",
     ),
     Fix(
         "system",

@@ -155,7 +155,7 @@ FIXES = (
         "system",
         "nvidia-smi -i <device> -pl <watts> (by the machine's owner), then read the limit back: nvidia-smi -q -d POWER",
         "until the airflow is mended, a lower and steady clock beats one that saws up and down",
-        source="https://docs.nvidia.com/deploy/nvidia-smi/index.html",
+        source="https://docs.nvidia.com/deploy/nvidia-smi/index.html (-pl in the help of 456.71 and later)",
     ),
 )
 

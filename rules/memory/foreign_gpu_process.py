@@ -116,12 +116,14 @@ def judge(row: Failure) -> Verdict:
             f"others hold {format_bytes(row.foreign_bytes)} of {format_bytes(row.total_bytes)}{own},"
             f" the failing process {format_bytes(row.own_bytes)}; {format_bytes(row.tried_bytes)} were asked for"
         )
-    who = holder(row.pid, row.name)
+    rest = row.named_foreign_count - 1
+    who = holder(row.pid, row.name) + (f" and {rest} other{'s' if rest > 1 else ''}" if rest > 0 else "")
+    hold = "hold" if rest > 0 else "holds"
     probably = "" if row.is_own_known or row.pid is not None else "probably "
     if probably and confidence_of(row) <= 0.5:
         who = "somebody else, or a library of the process that allocates outside PyTorch,"
     return Finding(
-        summary=f"{who} {probably}holds {format_bytes(row.foreign_bytes)} of {format_bytes(row.total_bytes)} on GPU {row.device_id or 0}:"
+        summary=f"{who} {probably}{hold} {format_bytes(row.foreign_bytes)} of {format_bytes(row.total_bytes)} on GPU {row.device_id or 0}:"
         f" the run itself holds {format_bytes(row.own_bytes)} and found no {format_bytes(row.tried_bytes)}",
         evidence=(
             Evidence("memory of others", row.foreign_bytes, "bytes", Where(device_id=row.device_id, pid=row.pid)),

@@ -149,7 +149,7 @@ LIMIT_FIXES = (
     ),
     Fix(
         "system",
-        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT of the MPS daemon; the profile of the MIG slice (nvidia-smi mig -lgi)",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT (0=8G) of the MPS daemon or its client; the profile of the MIG slice (nvidia-smi mig -lgi)",
         "both cap what a client may hold",
         source="https://docs.nvidia.com/deploy/mps/index.html",
     ),

@@ -26,6 +26,9 @@ ABOUT = About(
 
 THRESHOLDS = {
     "reserve_share": Threshold(0.02, "share of the device", source="memory that moves between the look and the use"),
+    "few_share": Threshold(
+        0.88, "share of the device free", source="displays and contexts take up to 2 GiB of a small card"
+    ),
     "nobody_share": Threshold(
         0.95, "share of the device free", source="a context takes 1 to 2 %: then nobody else is there"
     ),
@@ -77,11 +80,14 @@ def judge(row: Refusal) -> Verdict:
     why = (
         "hardly anybody else is there: the share is set too high"
         if is_alone
+        else f"{format_bytes(row.total_bytes - row.free_bytes)} are taken, by others or by contexts"
+        if free_share >= THRESHOLDS["few_share"].value
         else f"others hold {format_bytes(row.total_bytes - row.free_bytes)}"
     )
+    missing = format_bytes(row.requested_bytes - row.free_bytes)
     return Finding(
         summary=f"{format_bytes(row.free_bytes)} of {format_bytes(row.total_bytes)} were free and {format_bytes(row.requested_bytes)} asked for"
-        f" ({row.utilization_share:.2f} of the device): {why}",
+        f" ({row.utilization_share:.2f} of the device), {missing} too many: {why}",
         evidence=(
             Evidence("free at the start", row.free_bytes, "bytes", Where(device_id=row.device_id)),
             Evidence("asked for", row.requested_bytes, "bytes"),

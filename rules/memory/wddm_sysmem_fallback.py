@@ -1,6 +1,6 @@
 """Under Windows the driver has moved GPU memory to the computer's memory: no failure, but everything crawls.
 
-What happens: with the WDDM driver model, since drivers 53x, an allocation that does not fit is served from system memory. Kernels then
+What happens: with the WDDM driver model, since driver 536.40, an allocation that does not fit is served from system memory. Kernels then
 read over PCIe, at a hundredth of the rate, and a run that ought to fail becomes many times slower instead.
 
 How it is detected: PyTorch has allocated more than the device has; or the driver model is WDDM, or the machine is WSL, and 95 % and more
@@ -110,7 +110,7 @@ FIXES = (
         "system",
         'NVIDIA Control Panel, Manage 3D settings, CUDA - Sysmem Fallback Policy: "Prefer No Sysmem Fallback" (WSL2 is reported to ignore it)',
         "what does not fit then fails at once, and can be seen",
-        source="https://nvidia.custhelp.com/app/answers/detail/a_id/5490, https://github.com/microsoft/WSL/issues/11050",
+        source="https://nvidia.custhelp.com/app/answers/detail/a_id/5490 (the setting exists since driver 546.01), https://github.com/microsoft/WSL/issues/11050",
     ),
     Fix(
         "system",
