@@ -73,11 +73,13 @@ FROM run WHERE verify_count > 0 AND drafted_count > 0 ORDER BY drafted_count DES
 TABLE_SQL = """
 WITH run AS (
     SELECT source_id, row_id, coalesce(draft_token_count, 0) AS drafted, coalesce(output_token_hz, total_token_hz, request_hz) AS rate_hz,
-        coalesce(batch_count, concurrency_count) AS load_count, accept_length_count FROM bench_row
+        coalesce(batch_count, concurrency_count) AS load_count, accept_length_count, tool, condition, tensor_parallel_count, request_rate_hz
+    FROM bench_row
 )
 SELECT slow.drafted AS slow_drafted, fast.drafted AS fast_drafted, slow.rate_hz AS slow_hz, fast.rate_hz AS fast_hz, slow.load_count, slow.accept_length_count
-FROM run AS slow JOIN run AS fast USING (source_id)
-WHERE slow.load_count IS NOT DISTINCT FROM fast.load_count AND slow.drafted > fast.drafted AND slow.rate_hz < fast.rate_hz
+FROM run AS slow JOIN run AS fast USING (source_id, tool)
+WHERE slow.load_count IS NOT DISTINCT FROM fast.load_count AND slow.request_rate_hz IS NOT DISTINCT FROM fast.request_rate_hz
+    AND slow.condition IS NOT DISTINCT FROM fast.condition AND slow.tensor_parallel_count IS NOT DISTINCT FROM fast.tensor_parallel_count AND slow.drafted > fast.drafted AND slow.rate_hz < fast.rate_hz
 ORDER BY fast.rate_hz / slow.rate_hz DESC LIMIT 1
 """
 

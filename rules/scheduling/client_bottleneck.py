@@ -29,10 +29,14 @@ THRESHOLDS = {
     "min_client_cpu": Threshold(0.9, "of one core", source="one Python process is one core"),
 }
 
-SQL = """
+CLIENT_NAMES = "bench|aiohttp|httpx|requests|openai|curl|locust|wrk|^k6|genai|guidellm|asyncio|client"
+"""Of what a column `tool` or `backend` may name: engines are compared under these headings too."""
+
+SQL = f"""
 SELECT word, slow_told, fast_told, slow_hz, fast_hz, load_count, prompt_token_count,
     (SELECT max(waiting_sample_count / nullif(busy_count, 0)) FROM engine_queue) AS waiting_share
-FROM bench_comparison WHERE regexp_matches(word, '^(client|tool|backend)$') AND slow_hz IS NOT NULL
+FROM bench_comparison WHERE slow_hz IS NOT NULL AND (word = 'client' OR word IN ('tool', 'backend')
+    AND regexp_matches(slow_told, '{CLIENT_NAMES}') AND regexp_matches(fast_told, '{CLIENT_NAMES}'))
 ORDER BY fast_hz / slow_hz DESC LIMIT 1
 """
 

@@ -19,9 +19,11 @@ pair AS (
         slow.prompt_token_count, slow.condition AS slow_condition, fast.condition AS fast_condition, slow.hit_share AS slow_hit_share,
         fast.hit_share AS fast_hit_share, slow.ttft_p50_ns AS slow_ttft_ns, fast.ttft_p50_ns AS fast_ttft_ns,
         slow.preemption_count AS slow_preemption_count, slow.device_busy_share AS slow_busy_share, slow.client_cpu_share AS slow_client_share
-    FROM run AS slow JOIN run AS fast ON slow.source_id = fast.source_id AND slow.row_id <> fast.row_id
+    FROM run AS slow JOIN run AS fast ON slow.source_id = fast.source_id AND slow.tool = fast.tool AND slow.row_id <> fast.row_id
         AND slow.load_count IS NOT DISTINCT FROM fast.load_count AND slow.request_rate_hz IS NOT DISTINCT FROM fast.request_rate_hz
         AND slow.tensor_parallel_count IS NOT DISTINCT FROM fast.tensor_parallel_count
+        AND slow.pipeline_parallel_count IS NOT DISTINCT FROM fast.pipeline_parallel_count
+        AND slow.data_parallel_count IS NOT DISTINCT FROM fast.data_parallel_count AND slow.draft_token_count IS NOT DISTINCT FROM fast.draft_token_count
         AND slow.prompt_token_count IS NOT DISTINCT FROM fast.prompt_token_count AND slow.condition IS DISTINCT FROM fast.condition
     WHERE slow.rate_hz < fast.rate_hz OR (slow.rate_hz IS NULL AND slow.tpot_p50_ns > fast.tpot_p50_ns)
 )

@@ -2,7 +2,7 @@
 -- latency where no throughput was measured. `efficiency_share` is 1 where n times the devices give n times the rate.
 CREATE TABLE width_scaling AS
 WITH run AS (
-    SELECT source_id, row_id, coalesce(tensor_parallel_count, device_count) AS width_count,
+    SELECT source_id, tool, row_id, draft_token_count, coalesce(tensor_parallel_count, device_count) AS width_count,
         coalesce(batch_count, concurrency_count) AS load_count, request_rate_hz, prompt_token_count, condition, tensor_parallel_count, pipeline_parallel_count,
         coalesce(output_token_hz, total_token_hz, request_hz) AS rate_hz, coalesce(latency_ns, tpot_p50_ns) AS latency_ns
     FROM bench_row
@@ -13,13 +13,14 @@ rated AS (
 ),
 narrow AS (
     SELECT * FROM rated
-    QUALIFY row_number() OVER (PARTITION BY source_id, load_count, request_rate_hz, prompt_token_count, condition ORDER BY width_count, row_id) = 1
+    QUALIFY row_number() OVER (PARTITION BY source_id, tool, draft_token_count, load_count, request_rate_hz, prompt_token_count, condition ORDER BY width_count, row_id) = 1
 )
 SELECT wide.source_id, wide.row_id, narrow.width_count AS narrow_count, wide.width_count AS wide_count, narrow.run_hz AS narrow_rate_hz, wide.run_hz AS wide_rate_hz,
     wide.load_count, wide.is_latency OR narrow.is_latency AS is_latency,
     (wide.run_hz / narrow.run_hz) / (wide.width_count / narrow.width_count) AS efficiency_share
 FROM rated AS wide JOIN narrow ON narrow.source_id = wide.source_id AND narrow.load_count IS NOT DISTINCT FROM wide.load_count
     AND narrow.request_rate_hz IS NOT DISTINCT FROM wide.request_rate_hz AND narrow.prompt_token_count IS NOT DISTINCT FROM wide.prompt_token_count
+    AND narrow.tool = wide.tool AND narrow.draft_token_count IS NOT DISTINCT FROM wide.draft_token_count
     AND narrow.condition IS NOT DISTINCT FROM wide.condition AND narrow.is_latency = wide.is_latency
 WHERE wide.width_count > narrow.width_count AND narrow.run_hz > 0 AND wide.run_hz > 0
 ORDER BY wide.source_id, wide.row_id;

@@ -267,3 +267,19 @@ def test_prose_about_different_loads_or_models_is_not_compared(clinic: Clinic) -
     )
     assert clinic.told(text).found == set()
     assert _rows("It does 300 tok/s on TP=2.\nnothing else\n", "bench_row") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "| Backend | req/s | tok/s |\n|---|---|---|\n| vllm | 4.0 | 1900 |\n| sglang | 7.1 | 3400 |\n",
+        "| Tool | req/s | tok/s |\n|---|---|---|\n| TGI | 4.0 | 1900 |\n| TensorRT-LLM | 7.1 | 3400 |\n",
+        "| Model | k | draft tokens | tok/s |\n|---|---|---|---|\n| large | - | 3 | 80 |\n| small | - | 0 | 240 |\n",
+        "| TP | PP | quantization | tok/s |\n|---|---|---|---|\n| 1 | 1 | fp16 | 900 |\n| 1 | 4 | awq | 300 |\n",
+        "| GPU | TP | tok/s |\n|---|---|---|\n| H100 | 1 | 2400 |\n| A10 | 4 | 900 |\n",
+        "|  | main | this branch |\n|---|---|---|\n| Output tok/s | 900 | 1400 |\n| TTFT (ms) | 90 | 60 |\n",
+    ],
+    ids=["backends", "tools", "drafts of two models", "pipelines", "devices", "branches"],
+)
+def test_tables_that_compare_other_things_give_no_verdict(clinic: Clinic, text: str) -> None:
+    assert clinic.told(text).found == set()
