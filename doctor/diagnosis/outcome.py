@@ -82,8 +82,9 @@ class Gain:
 
     @property
     def is_measurable(self) -> bool:
-        """False where the expected win would drown in noise."""
-        return self.speedup_expected is None or self.speedup_expected >= MEASURABLE_SPEEDUP
+        """False where the expected win, or the most there is where nothing is expected, would drown in noise."""
+        most = self.speedup_bound if self.speedup_expected is None else self.speedup_expected
+        return most is None or most >= MEASURABLE_SPEEDUP
 
 
 @dataclass(frozen=True)

@@ -126,10 +126,10 @@ def diagnosis(request: pytest.FixtureRequest, record_property: Any) -> Diagnoses
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """A line for each test that looked at evidence."""
-    from doctor.pytest_plugin.telling import VERDICT  # noqa: PLC0415 - a line of constants
+    from doctor.pytest_plugin.telling import VERDICT, summary  # noqa: PLC0415 - a module without imports of its own
 
     lines = [
-        f"{report.outcome.upper():<7} {report.nodeid}: {dict(report.user_properties)[VERDICT]}"
+        f"{report.outcome.upper():<7} {report.nodeid}: {summary(dict(report.user_properties))}"
         for outcome in ("passed", "failed", "skipped")
         for report in terminalreporter.getreports(outcome)
         if getattr(report, "when", None) == "call" and VERDICT in dict(report.user_properties)

@@ -5,7 +5,7 @@ Reports travel from the workers of pytest-xdist to the terminal, and their prope
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 PREFIX = "doctor."
 VERDICT = "doctor.verdict"
 BREACHES = "doctor.breaches"
+FINDINGS = "doctor.findings"
 
 
 def properties(diagnosis: Diagnosis) -> list[tuple[str, object]]:
@@ -26,7 +27,14 @@ def properties(diagnosis: Diagnosis) -> list[tuple[str, object]]:
     figures = [
         (f"{PREFIX}{name}", f"{value:.6g}") for name, value in known_vitals(diagnosis).items() if value is not None
     ]
-    return [(VERDICT, wording.verdict(diagnosis)), (f"{PREFIX}findings", rules), *figures]
+    return [(VERDICT, wording.verdict(diagnosis)), (FINDINGS, rules), *figures]
+
+
+def summary(left: Mapping[str, object]) -> str:
+    """What a report's properties say in a line: what is out of bounds, which no finding tells, then the verdict."""
+    findings = str(left.get(FINDINGS, "")).split(",")
+    outside = [name for name in str(left.get(BREACHES, "")).split(",") if name and name not in findings]
+    return f"{', '.join(outside)} out of bounds. {left[VERDICT]}" if outside else str(left[VERDICT])
 
 
 def failure(breaches: Iterable[Breach], diagnosis: Diagnosis, subject: str) -> str:

@@ -132,8 +132,10 @@ def gain_sentence(gain: Gain | None) -> str:
         measurable = "" if gain.is_measurable else "not measurable: "
         parts.append(f"{measurable}about {format_speedup(gain.speedup_expected)}{_range(gain)}")
     if _is_known(gain.speedup_bound):
-        promise = "" if _is_known(gain.speedup_expected) else ", not promised"
-        parts.append(f"at most {format_speedup(gain.speedup_bound)}{promise}")
+        is_alone = not _is_known(gain.speedup_expected)
+        measurable = "not measurable: " if is_alone and not gain.is_measurable else ""
+        promise = ", not promised" if is_alone and gain.is_measurable else ""
+        parts.append(f"{measurable}at most {format_speedup(gain.speedup_bound)}{promise}")
     if gain.bytes is not None:
         parts.append(f"{format_bytes(gain.bytes)} of memory")
     return ", ".join(parts) or "not promised: this recording does not allow it, see below"

@@ -42,6 +42,11 @@ def test_a_framework_goes_first_and_the_machine_keeps_its_place() -> None:
     assert ordered(FIXES, ("sglang",)) == FIXES
 
 
+def test_kin_stand_before_strangers() -> None:
+    fixes = (Fix("vllm", "a", ""), Fix("sglang", "b", ""), Fix("transformers", "c", ""))
+    assert [fix.setting for fix in ordered(fixes, ("pytorch",))] == ["c", "a", "b"]
+
+
 def test_a_log_beside_a_trace_says_whose_setting_comes_first(
     eager_trace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

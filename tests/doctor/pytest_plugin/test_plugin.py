@@ -14,6 +14,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from doctor.api import diagnose
+from doctor.pytest_plugin.telling import BREACHES, FINDINGS, VERDICT, summary
 from tests.support.trace_builder import GEMM, HEAD_GEMM, Program, decode_step
 
 pytest_plugins = ["pytester"]
@@ -114,6 +115,12 @@ def test_a_mistake_in_a_marker_is_told_before_anything_runs(
     done = run(pytester)
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines([f"ERROR: *test_it: *{complaint}*"])
+
+
+def test_the_summary_names_a_vital_out_of_bounds() -> None:
+    left = {VERDICT: "No rule found anything worth curing", FINDINGS: "tiny-kernels", BREACHES: "gpu_busy,tiny-kernels"}
+    assert summary(left) == "gpu_busy out of bounds. No rule found anything worth curing"
+    assert summary({VERDICT: "The GPU waits", FINDINGS: "tiny-kernels", BREACHES: "tiny-kernels"}) == "The GPU waits"
 
 
 def test_a_marked_test_is_judged_by_what_its_body_left(pytester: pytest.Pytester, launch_bound: Path) -> None:

@@ -36,6 +36,8 @@ def test_evidence_is_worded_with_its_unit(value: float | str, unit: str, text: s
     ("gain", "text"),
     [
         (Gain(0.19, 4.9, 4.1, 3.2, 5.0), "about 4.1x (3.2-5.0), at most 4.9x"),
+        (Gain(speedup_bound=1.002), "not measurable: at most 1.00x"),
+        (Gain(speedup_bound=1.27), "at most 1.27x, not promised"),
         (Gain(0.01, 1.063, 1.041, 1.031, 1.052), "not measurable: about 1.04x (1.03-1.05), at most 1.06x"),
         (Gain(0.9, 14.2, 12.4, 9.6, 16.1), "about 12x (10-16), at most 14x"),
         (Gain(0.19, 4.9), "at most 4.9x, not promised"),
