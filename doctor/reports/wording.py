@@ -292,7 +292,7 @@ def recording_lines(diagnosis: Diagnosis) -> tuple[str, ...]:
     lines.append(window_sentence(diagnosis.window))
     if diagnosis.frameworks and diagnosis.findings:
         names = ", ".join(map(framework, diagnosis.frameworks))
-        lines.append(f"settings are ordered by what this evidence names: {names}; --framework puts another first")
+        lines.append(f"settings come first for {names}, as the evidence or --framework names them")
     if diagnosis.replay is not None:
         lines.append(replay_sentence(diagnosis.replay))
         lines.extend(clean(note) for note in diagnosis.replay.notes)
