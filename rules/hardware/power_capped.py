@@ -7,7 +7,8 @@ rack controller) that takes the clock down hard.
 
 How it is detected: samples of a busy device. The software power cap is the reason in at least half of them and the
 limit is below the product's default; or any of them names the hardware power brake. Where reasons were not asked, power
-drawn at 97 % of a limit below the default.
+drawn at 97 % of a limit below the default. A cap that the
+driver names far under the limit, with a low clock, is set by somebody else: the machine, its module, its supply.
 
 When it is not this: at its default limit a device that draws all of it is simply working (`ruled_out` says so); a hot
 device is `thermal-throttle`; a clock that somebody set is `clocks-locked-low`.
@@ -28,6 +29,9 @@ ABOUT = About(
 THRESHOLDS = {
     "min_share": Threshold(0.5, "share of busy samples", source="rule of thumb: short peaks reach any limit"),
     "at_limit": Threshold(0.97, "of the limit", source="rule of thumb: power is averaged over 25 to 1000 ms"),
+    "under_limit": Threshold(
+        0.85, "of the limit", source="public reports of A100 and V100 capped at 150 to 240 W by their machine"
+    ),
     "hot_celsius": Threshold(85.0, "degrees Celsius", source="above it heat may hold the clock as well as power"),
     "memory_clock_up": Threshold(0.98, "of the highest memory clock", source="rule of thumb: decode waits for memory"),
     "max_clock_share": Threshold(0.95, "of the highest SM clock", source="rule of thumb: less is within boost noise"),
@@ -72,6 +76,7 @@ def judge(row: Power) -> Verdict:
             f"the hardware power brake is on in {row.power_brake_count} of {row.busy_count} busy samples",
             Severity.HIGH,
             0.9,
+            (BRAKE,),
         )
     share = row.power_cap_count / row.busy_count
     drawn = row.power_watts / row.power_limit_watts if row.power_watts and row.power_limit_watts else None
@@ -80,6 +85,10 @@ def judge(row: Power) -> Verdict:
     )
     if not binds or row.power_limit_watts is None:
         return None
+    clock = _share(row.sm_clock_hz, row.sm_clock_max_hz)
+    if row.reasoned_count and drawn is not None and drawn < THRESHOLDS["under_limit"].value and (clock or 1.0) < 0.8:
+        words = f"the driver caps its power at {row.power_watts:.0f} W, far under the limit of {row.power_limit_watts:.0f} W: another limit holds"
+        return _finding(row, words, Severity.MEDIUM, 0.5, (BRAKE,))
     innocent = _why_innocent(row)
     return Cleared(innocent) if innocent else _capped(row, share)
 
@@ -87,7 +96,8 @@ def judge(row: Power) -> Verdict:
 def _why_innocent(row: Power) -> str | None:
     """What else explains a device at its limit."""
     assert row.power_limit_watts is not None
-    at = f"GPU {row.device_id} draws its limit of {row.power_limit_watts:.0f} W"
+    drawn = f"{row.power_watts:.0f} of " if row.power_watts is not None else ""
+    at = f"GPU {row.device_id} draws {drawn}its limit of {row.power_limit_watts:.0f} W"
     if row.default_watts is None:
         return f"{at}; its default limit is not known"
     if row.power_limit_watts >= 0.99 * row.default_watts:
@@ -119,7 +129,9 @@ def _capped(row: Power, share: float) -> Finding:
     )
 
 
-def _finding(row: Power, words: str, severity: Severity, confidence: float) -> Finding:
+def _finding(
+    row: Power, words: str, severity: Severity, confidence: float, fixes: tuple[Fix, ...] | None = None
+) -> Finding:
     clock = _share(row.sm_clock_hz, row.sm_clock_max_hz)
     slow = f"; its SM clock is at {clock:.0%} of its most" if clock is not None else ""
     evidence = [
@@ -141,6 +153,7 @@ def _finding(row: Power, words: str, severity: Severity, confidence: float) -> F
         speedup_bound=_bound(row, clock),
         confidence=confidence,
         label=f"GPU {row.device_id}",
+        fixes=fixes or FIXES[:1],
     )
 
 
@@ -154,6 +167,12 @@ def _share(now: float | None, most: float | None) -> float | None:
     return now / most if now is not None and most else None
 
 
+BRAKE = Fix(
+    "system",
+    "check power supplies, cables and connectors, the rack controller (BMC, iDRAC) and its power policy; spread load over devices",
+    "the signal comes from outside the setting and does not go away by itself",
+    source="https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html",
+)
 FIXES = (
     Fix(
         "system",
@@ -161,12 +180,7 @@ FIXES = (
         "the clock rises until the next limit",
         source="https://docs.nvidia.com/deploy/nvidia-smi/index.html (-pl in the help of 456.71 and later)",
     ),
-    Fix(
-        "system",
-        "power brake: check power supplies, cables and the rack controller (BMC); spread load over devices",
-        "the signal comes from outside the device and does not go away by itself",
-        source="https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html",
-    ),
+    BRAKE,
 )
 
 RULE = Rule(

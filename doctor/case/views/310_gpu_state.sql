@@ -1,11 +1,11 @@
 -- gpu_look: every sample of every device, with whether the device was busy: half of the sample period, or, where that was not asked, drawing
--- 40 % of its power limit. Idle devices lower clocks and links on purpose, so that no rule judges them. Link rates are GB/s a lane and direction.
+-- 40 % of its power limit, or, where that was not asked either, told as not idle by its clock reasons. Idle devices lower clocks and links on purpose, so that no rule judges them. Link rates are GB/s a lane and direction.
 CREATE TABLE gpu_look AS
 WITH lane AS (
     SELECT * FROM (VALUES (1, 0.25e9), (2, 0.5e9), (3, 0.985e9), (4, 1.969e9), (5, 3.938e9), (6, 7.563e9)) AS lane (generation, rate_bytes_per_s)
 )
 SELECT gpu_sample.* REPLACE (coalesce(pcie_generation_max, pcie_generation_device_max, sheet.pcie_generation) AS pcie_generation_max),
-    coalesce(busy_share >= 0.5, CASE WHEN is_idle THEN false END, power_watts >= 0.4 * power_limit_watts, false) AS is_busy,
+    coalesce(busy_share >= 0.5, CASE WHEN is_idle THEN false END, power_watts >= 0.4 * power_limit_watts, NOT is_idle, false) AS is_busy,
     coalesce(is_throttled_sw_thermal, false) OR coalesce(is_throttled_hw_thermal, false)
         OR (coalesce(is_throttled_hw_slowdown, false) AND NOT coalesce(is_throttled_power_brake, false)
             AND temperature_celsius >= coalesce(temperature_slowdown_celsius - 5, 83)) AS is_thermal,

@@ -13,6 +13,8 @@ from doctor.formats.nvidia_smi.device_report import DeviceReport
 from doctor.readers.text.scanner import batch_of
 
 _DEVICE = re.compile(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s*$")
+_EXTRACTS = ("Clocks Throttle Reasons", "Clocks Event Reasons")
+"""Sections that people cut out with grep: the device is then not named."""
 _MOST_LINE = 400
 _MOST_DEPTH = 12
 _PATIENCE = 5
@@ -22,7 +24,7 @@ class NvidiaSmiQueryScanner:
     """One or more long reports within a text."""
 
     kind = "nvidia-smi"
-    clues = ("NVSMI LOG", "GPU 0000", "Attached GPUs", "Driver Version     ", "Timestamp      ")
+    clues = ("NVSMI LOG", "GPU 0000", "Attached GPUs", "Driver Version     ", "Timestamp      ", *_EXTRACTS)
 
     def __init__(self) -> None:
         self._rows: dict[str, list[dict[str, Any]]] = {"gpu_sample": [], "gpu_process": [], "mig_instance": []}
@@ -51,6 +53,9 @@ class NvidiaSmiQueryScanner:
             self._begin_device(device.group(1))
         elif not bare:
             return
+        elif self._report is None and bare in _EXTRACTS and text[:1].isspace():
+            self._begin_extract()
+            self._body_line(text, bare)
         elif self._report is None:
             self._head_line(bare)
         else:
@@ -85,6 +90,14 @@ class NvidiaSmiQueryScanner:
             self._look += 1
             self._seen = []
         self._seen.append(self._bus)
+        self._report, self._path = DeviceReport(), []
+        self._open, self._strange = True, 0
+
+    def _begin_extract(self) -> None:
+        """A section without its device: the next of them, as far as can be told."""
+        self._bus = None
+        self._look = max(self._look, 0)
+        self._seen.append(f"unnamed {len(self._seen)}")
         self._report, self._path = DeviceReport(), []
         self._open, self._strange = True, 0
 

@@ -65,7 +65,7 @@ _SAMPLING_FILE = re.compile(
     r"(?:^|/)(?:sampler|sampling_batch_info|logits_processor|logits_process|logprobs?|topk_topp_sampler|prompt_logprobs?)\.py$"
 )
 _SAMPLING_CODE = re.compile(
-    r"logits\.float\(|logits\.to\(|log_softmax|log_?probs|lm_head\(|softmax\(logits|logits\.sort|logits\.clone|upcast|cross_entropy"
+    r"logits\.float\(|logits\.to\(|log_softmax|log_?probs|lm_head\(|softmax\(logits|logits\.sort|logits\.clone|_sampler_run\(|\bself\.sampler\(|upcast|cross_entropy"
 )
 _GROWING_CODE = re.compile(r"torch\.cat\(|\.cat\(\[|torch\.concat")
 _CACHE_WORD = re.compile(r"cache|past|key|value|\bkv", re.IGNORECASE)

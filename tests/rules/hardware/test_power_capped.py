@@ -27,7 +27,16 @@ def test_is_cleared_at_the_default_limit(clinic: Clinic) -> None:
 
 def test_a_power_brake_is_high_at_any_limit(clinic: Clinic) -> None:
     rows = busy(clocks_event_reasons__hw_power_brake_slowdown="Active", clocks__current__sm="990 MHz")
-    assert clinic.told(query_gpu(rows)).finding(RULE)["severity"] == "high"
+    finding = clinic.told(query_gpu(rows)).finding(RULE)
+    assert finding["severity"] == "high"
+    assert all("-pl" not in fix["setting"] for fix in finding["fixes"])
+
+
+def test_a_cap_far_under_the_limit_is_set_by_somebody_else(clinic: Clinic) -> None:
+    rows = busy(**(CAPPED | {"power__draw": "240.00 W", "power__limit": "700.00 W"}))
+    finding = clinic.told(query_gpu(rows)).finding(RULE)
+    assert "another limit holds" in finding["summary"]
+    assert finding["confidence"] == 0.5
 
 
 def test_a_hot_card_whose_reasons_nobody_asked_for_is_not_called_capped(clinic: Clinic) -> None:

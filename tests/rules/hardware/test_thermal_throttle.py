@@ -56,3 +56,25 @@ def test_idle_samples_prove_nothing(clinic: Clinic) -> None:
 
 def test_is_silent_on_a_device_at_work(clinic: Clinic) -> None:
     assert clinic.told(query_gpu(busy())).found == set()
+
+
+def test_a_section_cut_out_with_grep_is_enough(clinic: Clinic) -> None:
+    section = """\
+$ nvidia-smi -q -d PERFORMANCE | grep -A8 Clocks
+    Clocks Event Reasons
+        Idle                              : Not Active
+        SW Power Cap                      : Not Active
+        HW Slowdown                       : Active
+            HW Thermal Slowdown           : Active
+            HW Power Brake Slowdown       : Not Active
+        SW Thermal Slowdown               : Not Active
+"""
+    assert clinic.told(section).first == RULE
+    assert (
+        clinic.told(
+            section.replace(
+                "Idle                              : Not Active", "Idle                              : Active"
+            )
+        ).first
+        is None
+    )
