@@ -7,7 +7,7 @@ cache that grows by one position a step shows a new shape every step.
 How it is detected: an interval from launch to launch that holds a module call (cuLibraryLoadData, cuModuleLoad...,
 ...SetAttribute) and over a millisecond of silence and module time, with little waiting in it. The whole interval
 counts: the calls themselves are a tenth of it. A PyTorch trace has no module calls; there it is a silence of over a
-millisecond under one aten:: operator.
+millisecond under one aten:: operator, or right before a kernel that cuDNN generates.
 
 When it is not this: a silence without module calls is `step-gap-scheduler`. Loads in the first steps only are warm-up:
 they are reported as information.
@@ -47,11 +47,19 @@ THRESHOLDS = {
 }
 
 SQL = """
+WITH planned AS (  -- the kernel that ends a load, or follows the memset that does, where cuDNN generated it
+    SELECT text.text FROM code_load AS load
+    JOIN thread_call AS call ON call.source_id = load.source_id AND call.pid = load.pid AND call.tid = load.tid
+        AND call.interval_id IN (load.interval_id, load.interval_id + 1)
+    JOIN launch USING (host_call_id) JOIN device_op AS op ON op.device_op_id = launch.device_op_id
+    JOIN text ON text_id = op.name_id WHERE text LIKE 'cudnn_generated_%'
+)
 SELECT count(*) AS load_count, coalesce(sum(end_ns - start_ns), 0)::BIGINT AS load_ns, max(end_ns - start_ns) AS longest_ns,
     arg_max(start_ns, end_ns - start_ns) AS longest_start_ns, arg_max(end_ns, end_ns - start_ns) AS longest_end_ns,
     max(end_ns) AS last_end_ns, count(DISTINCT step_id) AS step_with_count, mode(seen_as) AS seen_as,
     (SELECT count(*) FROM step) AS step_count,
-    (SELECT from_ns FROM steady_window) AS from_ns, (SELECT until_ns FROM steady_window) AS until_ns
+    (SELECT from_ns FROM steady_window) AS from_ns, (SELECT until_ns FROM steady_window) AS until_ns,
+    (SELECT mode(regexp_extract(text, '^cudnn_generated_[a-z_]*?(sdpa|conv|matmul|norm)', 1)) FROM planned) AS planned_part
 FROM code_load
 """
 
@@ -84,6 +92,10 @@ class Loads(NamedTuple):
     step_count: int
     from_ns: int
     until_ns: int
+    planned_part: str | None
+
+
+_OPERATIONS = {"sdpa": "attention", "conv": "convolution", "matmul": "matrix product", "norm": "normalisation"}
 
 
 def judge(row: Loads) -> Verdict:
@@ -96,6 +108,7 @@ def judge(row: Loads) -> Verdict:
         return None
     last_at = (row.last_end_ns - row.from_ns) / window_ns
     is_warm_up = last_at <= THRESHOLDS["warm_up_share"].value
+    planned = _OPERATIONS.get(row.planned_part or "", "")
     steps = f", in {row.step_with_count} of {row.step_count} steps" if row.step_with_count else ""
     return Finding(
         summary=f"{row.load_count} intervals of up to {row.longest_ns / 1e6:.0f} ms, {share:.0%} of the window"
@@ -109,10 +122,12 @@ def judge(row: Loads) -> Verdict:
                 Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns),
             ),
             Evidence("seen as", row.seen_as or "", "kind"),
+            *((Evidence("a cuDNN plan is built for", planned, "operation"),) if planned else ()),
         ),
         cure=CURE,
         confidence=0.85,
         cleared="code is loaded during the run, but the device had work meanwhile",
+        label="cuDNN plans attention for each new shape" if row.planned_part == "sdpa" and not is_warm_up else "",
         max_severity=Severity.INFO if is_warm_up else Severity.CRITICAL,
     )
 
@@ -123,6 +138,13 @@ FIXES = (
         "run every shape bucket once before serving; pad lengths to buckets; CUDA_MODULE_LOADING=EAGER",
         "loading and planning happen before the first request",
         source="https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#lazy-loading",
+    ),
+    Fix(
+        "pytorch",
+        "torch.backends.cuda.enable_cudnn_sdp(False), where cuDNN plans attention; or"
+        " TORCH_CUDNN_SDPA_AVOID_RECOMPILE=1 (2.9 and later)",
+        "flash attention takes any length without a plan; the variable keeps one plan for all lengths",
+        source="https://github.com/pytorch/pytorch/pull/155958",
     ),
     Fix(
         "vllm",

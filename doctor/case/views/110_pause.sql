@@ -1,6 +1,7 @@
 -- code_load: launch-to-launch intervals in which code was loaded or a library built a plan for a shape it had not seen.
 -- A recording with module calls shows them in the interval, and the whole interval counts: the calls themselves are a tenth of it.
--- A Kineto trace has no module calls; there it is a silence of over a millisecond almost wholly under one aten:: operator.
+-- A Kineto trace has no module calls; there it is a silence of over a millisecond almost wholly under one aten:: operator, or right before
+-- a kernel that cuDNN generates when a plan is built (threads that the profiler was not started on show no operators).
 CREATE TABLE code_load AS
 SELECT source_id, pid, tid, interval_id, start_ns, end_ns, step_id, last_host_call_id, 'module calls' AS seen_as
 FROM launch_interval
@@ -24,6 +25,27 @@ FROM (
 )
 WHERE depth = 1 AND name LIKE 'aten::%'
 ORDER BY source_id, pid, tid, interval_id;
+
+INSERT INTO code_load
+WITH generated AS (
+    SELECT DISTINCT call.source_id, call.pid, call.tid, call.interval_id
+    FROM thread_call AS call JOIN launch USING (host_call_id) JOIN device_op AS op ON op.device_op_id = launch.device_op_id
+    JOIN text ON text_id = op.name_id WHERE text LIKE 'cudnn_generated_%'
+),
+ended AS (  -- a plan may clear its workspace first: the memset then ends the silence
+    SELECT source_id, pid, tid, interval_id FROM generated
+    UNION
+    SELECT call.source_id, call.pid, call.tid, call.interval_id
+    FROM thread_call AS call JOIN launch_interval AS interval ON interval.last_host_call_id = call.host_call_id
+    JOIN generated ON generated.source_id = call.source_id AND generated.pid = call.pid AND generated.tid = call.tid
+        AND generated.interval_id = call.interval_id + 1
+    WHERE call.call_class = 'memset'
+)
+SELECT source_id, pid, tid, interval_id, start_ns, end_ns, step_id, last_host_call_id, 'silence before a generated kernel'
+FROM launch_interval AS interval JOIN ended USING (source_id, pid, tid, interval_id)
+WHERE longest_silence_ns > 1000000
+    AND source_id NOT IN (SELECT source_id FROM launch_interval WHERE module_count > 0)
+    AND (source_id, pid, tid, interval_id) NOT IN (SELECT source_id, pid, tid, interval_id FROM code_load);
 
 -- pause: long silences of a launching thread that no code load explains, and the annotation that covers each
 -- While another thread of the process launches (a backward pass), the thread's silence is no pause.

@@ -53,3 +53,30 @@ def test_leaves_a_silence_without_module_calls_to_the_step_gap(clinic: Clinic) -
     verdicts = clinic.verdicts(program)
     assert RULE not in verdicts.found
     assert verdicts.first == "step-gap-scheduler"
+
+
+CUDNN_ATTENTION = (
+    "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_kernel0_0"
+)
+
+
+def test_fires_on_silence_before_a_kernel_that_cudnn_generates(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(8):
+        decode_step(program)
+        program.silence(30_000)
+        program.launch(CUDNN_ATTENTION, 5)
+    verdicts = clinic.verdicts(program)
+    assert verdicts.first == RULE
+    assert "cuDNN plans attention" in verdicts.finding(RULE)["title"]
+
+
+def test_leaves_a_pause_before_other_work_alone_where_cudnn_runs_without_delay(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(8):
+        program.silence(30_000)
+        decode_step(program)
+        program.launch(CUDNN_ATTENTION, 5)
+    verdicts = clinic.verdicts(program)
+    assert RULE not in verdicts.found
+    assert verdicts.first == "step-gap-scheduler"
