@@ -18,6 +18,7 @@ from doctor.case.store import (
     create_working_case,
     is_case_file,
     limit_memory,
+    naming_lack_of_room,
     open_case,
 )
 from doctor.diagnosis.catalogue import load_catalogue
@@ -92,14 +93,16 @@ def load_evidence(
         return _open_saved(entries, save, window)
     size = sum(_bytes_of(entry.path) for entry in entries if entry.fault is None)
     if save is None:
-        return _fill(create_working_case(size), entries, reader, progress)
+        with naming_lack_of_room():
+            return _fill(create_working_case(size), entries, reader, progress)
     if save.exists():
         raise CaseError(f"{save} exists already: name another file or remove it first")
     partial = save.with_name(f".{save.name}.{os.getpid()}.partial")
     try:
         case = create_case(partial)
         limit_memory(case, size)
-        _fill(case, entries, reader, progress).close()
+        with contextlib.closing(_fill(case, entries, reader, progress)):
+            case.execute("CHECKPOINT")  # closing would do it too, and say nothing of a full disk
         partial.replace(save)
     except (duckdb.Error, OSError) as error:
         raise CaseError(f"cannot write {save}: {str(error).splitlines()[0]}") from error

@@ -38,13 +38,18 @@ class EvidencePath:
 
     Attributes:
         path: where it lies.
-        shown: as the user named it.
+        shown: as the user named it, with an escape for each byte that is no UTF-8.
         fault: why it cannot be; None where a reader knows it.
     """
 
     path: Path
     shown: str
     fault: EvidenceError | None = None
+
+    @classmethod
+    def of(cls, path: Path, fault: EvidenceError | None = None) -> EvidencePath:
+        """A file that is shown by its own path."""
+        return cls(path, str(path).encode("utf-8", "backslashreplace").decode(), fault)
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,7 @@ def _discover(names: Iterable[str], spooled: Path | None) -> Discovered:
         try:
             entries, unknown = _named(name, spooled)
         except EvidenceError as error:
-            entries, unknown = [EvidencePath(_place(name, spooled), name, error)], []
+            entries, unknown = [replace(EvidencePath.of(Path(name), error), path=_place(name, spooled))], []
         skipped.extend(unknown)
         for entry in entries:
             found.setdefault(os.path.realpath(entry.path), entry)
@@ -137,7 +142,7 @@ def _named(name: str, spooled: Path | None) -> tuple[list[EvidencePath], list[st
         return _matching(name)
     if path.is_dir() and not registry.knows(path):
         return _inside(path)
-    return [EvidencePath(_known(path), str(path))], []
+    return [EvidencePath.of(_known(path))], []
 
 
 def _known(path: Path) -> Path:
@@ -162,7 +167,7 @@ def _files(path: Path) -> Iterator[EvidencePath]:
     if path.is_dir() and not registry.knows(path):
         yield from _walk(path)
     else:
-        yield EvidencePath(path, str(path))
+        yield EvidencePath.of(path)
 
 
 def _inside(folder: Path) -> tuple[list[EvidencePath], list[str]]:
@@ -223,13 +228,13 @@ def _walk(folder: Path) -> Iterator[EvidencePath]:
                     raise EvidenceTooLargeError(
                         f"{folder} holds over {_MOST_FILES_IN_A_FOLDER} files: name the evidence itself"
                     )
-                yield EvidencePath(here / name, str(here / name))
+                yield EvidencePath.of(here / name)
     yield from closed
 
 
 def _closed(error: OSError) -> EvidencePath:
     path = Path(os.fsdecode(error.filename))
-    return EvidencePath(path, str(path), EvidenceError(f"{path} cannot be looked into: {error.strerror or error}"))
+    return EvidencePath.of(path, EvidenceError(f"{path} cannot be looked into: {error.strerror or error}"))
 
 
 def _spool(target: Path) -> None:

@@ -20,13 +20,18 @@ from collections.abc import Iterable
 from typing import Self
 
 
+def one_line(text: str) -> str:
+    """The text without ends of lines, and with an escape for each byte of a file's name that is no UTF-8."""
+    return " ".join(text.encode("utf-8", "backslashreplace").decode().splitlines())
+
+
 class DoctorError(Exception):
     """Root of the tree: `message` says in one line what is wrong and what to do about it."""
 
     exit_code = 2
 
     def __init__(self, message: str) -> None:
-        self.message = " ".join(message.splitlines())  # it may quote a file, and a file may hold anything
+        self.message = one_line(message)  # it may quote a file, and a file may hold anything
         super().__init__(self.message)
 
     @property
@@ -44,11 +49,11 @@ class EvidenceError(DoctorError):
 
     def with_name(self, path: object, shown: object) -> Self:
         """The same error with the name that the user knows in place of that of a temporary file."""
-        return type(self)(self.message.replace(str(path), str(shown)))
+        return type(self)(self.message.replace(one_line(str(path)), str(shown)))
 
     def about(self, path: object) -> str:
         """The message without the file's name at its beginning, for a place that names the file already."""
-        return self.message.removeprefix(str(path)).removeprefix(":").strip()
+        return self.message.removeprefix(one_line(str(path))).removeprefix(":").strip()
 
 
 class UnknownEvidenceError(EvidenceError):

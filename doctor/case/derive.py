@@ -18,6 +18,7 @@ import duckdb
 
 from doctor.case.arrays.derivation import Derivation, Relations
 from doctor.case.arrays.freed import give_back
+from doctor.case.store import naming_lack_of_room
 from doctor.errors import CaseError, UsageError
 
 _VIEWED = re.compile(r"^CREATE VIEW (\w+)", re.MULTILINE)
@@ -37,6 +38,7 @@ class WindowChoice:
     range_name: str | None = None
 
 
+@naming_lack_of_room()
 def derive(connection: duckdb.DuckDBPyConnection, choice: WindowChoice | None = None) -> None:
     """Create the derived tables of a case, replacing those of an earlier call.
 
@@ -44,7 +46,7 @@ def derive(connection: duckdb.DuckDBPyConnection, choice: WindowChoice | None = 
 
     Raises:
         UsageError: the window asked for is empty, or no range of that name was recorded.
-        CaseError: the case was opened read-only and its derived tables are others.
+        CaseError: the case was opened read-only and its derived tables are others, or there is no room for them.
     """
     if _is_read_only(connection) and is_derived(connection, choice):
         return

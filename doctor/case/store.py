@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
@@ -61,6 +63,23 @@ def create_working_case(evidence_bytes: int) -> duckdb.DuckDBPyConnection:
     weakref.finalize(connection, shutil.rmtree, folder, ignore_errors=True)
     limit_memory(connection, evidence_bytes)
     return connection
+
+
+@contextmanager
+def naming_lack_of_room() -> Iterator[None]:
+    """Name a full disk, or too little memory, for what it is.
+
+    Raises:
+        CaseError: there is no room for what was to be written to the case.
+    """
+    try:
+        yield
+    except duckdb.Error as error:
+        if not isinstance(error, duckdb.OutOfMemoryException) and "No space left" not in str(error):
+            raise
+        raise CaseError(
+            f"there is no room for the case ({_first_line(error)}): make some, or set TMPDIR to a larger disk"
+        ) from error
 
 
 def is_case_file(path: Path) -> bool:

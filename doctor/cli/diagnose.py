@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,6 +109,7 @@ def _run(request: _Request) -> int:
     with ProgressBars(is_wanted=request.has_progress) as bars, discovered(request.paths) as found:
         _say_what_was_skipped(found)
         with (
+            _kept_when_done(request.save),
             closing(load_evidence(found.evidence, request.save, request.reader, bars.file, window)) as case,
             bars.stage("diagnosing"),
         ):
@@ -121,6 +123,18 @@ def _run(request: _Request) -> int:
     if history is not None:
         _keep(diagnosis, history)
     return _exit_code(diagnosis, request)
+
+
+@contextmanager
+def _kept_when_done(saved: Path | None) -> Iterator[None]:
+    """A case that could not be diagnosed is not kept: it would stand in the way of the next attempt."""
+    try:
+        yield
+    except BaseException:
+        if saved is not None:
+            saved.unlink(missing_ok=True)
+            saved.with_name(f"{saved.name}.wal").unlink(missing_ok=True)
+        raise
 
 
 def _check(request: _Request) -> None:

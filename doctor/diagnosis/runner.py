@@ -12,6 +12,7 @@ import duckdb
 from doctor.case import diagnosis_queries as queries
 from doctor.case.derive import WindowChoice, derive
 from doctor.case.framework_queries import frameworks
+from doctor.case.store import naming_lack_of_room
 from doctor.diagnosis.fix_order import ordered
 from doctor.diagnosis.options import DiagnosisOptions
 from doctor.diagnosis.outcome import (
@@ -29,7 +30,7 @@ from doctor.diagnosis.outcome import (
 from doctor.diagnosis.ranking import Suspect, rank
 from doctor.diagnosis.tracks import ZoomableTimeline
 from doctor.diagnosis.zoom import zoomable_timeline
-from doctor.errors import CatalogueError, UsageError
+from doctor.errors import CaseError, CatalogueError, UsageError
 from doctor.replay.win import Replay
 from doctor.rule import Cleared, Finding, Rule, Severity, Sign
 from doctor.units import format_ns
@@ -151,9 +152,7 @@ def _judge_all(connection: duckdb.DuckDBPyConnection, rules: Iterable[Rule]) -> 
     for rule in rules:
         visible = [sign for sign in rule.signs if all(queries.rows_in(connection, table) for table in sign.reads)]
         if not visible:
-            not_run.append(
-                NotRun(rule.about.id, tuple(dict.fromkeys(need for sign in rule.signs for need in sign.needs)))
-            )
+            not_run.append(NotRun(rule.about.id, rule.needs))
             continue
         checked_count += any(set(sign.reads) != {"source"} for sign in visible)
         verdicts = [verdict for sign in visible for verdict in _verdicts(connection, rule, sign)]
@@ -183,8 +182,11 @@ def _verdicts(connection: duckdb.DuckDBPyConnection, rule: Rule, sign: Sign) -> 
         name: threshold.value for name, threshold in rule.thresholds.items() if re.search(rf"\${name}\b", sign.sql)
     }
     try:
-        rows = queries.select(connection, sign.sql, values)
+        with naming_lack_of_room():
+            rows = queries.select(connection, sign.sql, values)
         verdicts = [sign.judge(sign.row(*row)) for row in rows]
+    except CaseError:
+        raise
     except Exception as error:  # a user's rule may fail in any way
         first = (str(error).splitlines() or [""])[0]
         raise CatalogueError(f"the rule {rule.about.id} is wrong: {type(error).__name__}: {first}") from error

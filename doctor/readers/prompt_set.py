@@ -13,6 +13,7 @@ from typing import Any
 
 from doctor.case.batch import SourceFacts, TableBatch
 from doctor.errors import DamagedEvidenceError
+from doctor.formats.json_escapes import with_whole_characters
 from doctor.readers.evidence_file import open_evidence
 from doctor.readers.protocol import Progress, no_progress
 from doctor.readers.text.scanner import batch_of
@@ -83,7 +84,7 @@ def _prompts(path: Path, progress: Progress, most: int) -> Iterator[str | tuple[
 
 def _prompt(line: bytes) -> str | tuple[int, ...] | None:
     try:
-        request: Any = json.loads(line)
+        request: Any = json.loads(with_whole_characters(line))
     except (ValueError, RecursionError):
         return None
     if isinstance(request, dict) and isinstance(request.get("body"), dict):

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from doctor.formats.json_escapes import with_whole_characters
 from doctor.readers.evidence_file import open_evidence
 from doctor.readers.protocol import Progress, no_progress
 
@@ -38,6 +39,7 @@ def json_values(text: bytes) -> list[Any] | None:
     Programs that append a line for each run are stopped within one, or say something in between: a few lines that are
     none do not hide the others.
     """
+    text = with_whole_characters(text)
     try:
         return [json.loads(text)]
     except (ValueError, RecursionError):
@@ -64,7 +66,8 @@ def yaml_value(text: bytes) -> Any:
     if len(text) > MOST_YAML_BYTES:
         return None
     try:
-        node = yaml.compose(text.decode("utf-8", errors="replace"), Loader=yaml.SafeLoader)
+        written = with_whole_characters(text).decode("utf-8", errors="replace")
+        node = yaml.compose(written, Loader=yaml.SafeLoader)
         return None if node is None else _plain(node, _Budget(), MOST_DEPTH)
     except (yaml.YAMLError, ValueError, RecursionError, TooMuchError):
         return None

@@ -11,6 +11,7 @@ import re
 
 import msgspec
 
+from doctor.formats.json_escapes import with_whole_characters
 from doctor.formats.kineto.events import EVENTS, TraceEvent
 
 _WORD = rb"-?\b(?:NaN|nan|Infinity|infinity|INF|Inf|inf)\b"
@@ -20,7 +21,8 @@ _BAD_ESCAPE = re.compile(rb'\\(?!["\\/bfnrtu])')
 
 
 def mended(text: bytes) -> bytes:
-    """The text with bare words turned into null and bytes that are not UTF-8 replaced; itself where it has none."""
+    """The text with bare words turned into null, and what is no character replaced; itself where it has none."""
+    text = with_whole_characters(text)
     if _MAY_HOLD_WORD.search(text):
         text = _BARE_WORD.sub(lambda found: found[1] or b"null", text)
     try:

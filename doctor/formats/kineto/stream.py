@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from doctor.formats.json_escapes import with_whole_characters
 from doctor.formats.kineto import repair, scan
 from doctor.formats.kineto.events import EVENTS, TraceEvent
 
@@ -108,7 +109,7 @@ class TraceStream:
         key = quoted_key[1:-1].decode("utf-8", "replace")
         if key in HEADER_KEYS:
             try:
-                self.header[key] = json.loads(value)
+                self.header[key] = json.loads(with_whole_characters(value))
             except (ValueError, RecursionError):
                 self.skipped_count += 1
         return True

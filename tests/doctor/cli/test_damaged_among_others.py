@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import io
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -219,3 +220,38 @@ def test_the_application_loads_the_rest(case_folder: Path, good: Path, broken: P
     assert isinstance(event, LoadFailed)
     assert good.name in event.message
     assert broken.name in event.message
+
+
+def test_names_that_no_screen_can_show_are_told_in_one_line(capsys: Output, tmp_path: Path) -> None:
+    folder = tmp_path / "two\nlines\x1b[31m"
+    folder.mkdir()
+    (folder / "serve.log").write_text(COMMAND, "utf-8")
+    Path(os.fsdecode(os.fsencode(folder) + b"/bad\xff.json.gz")).write_bytes(CUT_GZIP)
+    found, err = diagnosed(capsys, folder)
+    assert unread(found) == ["bad\\udcff.json.gz"]
+    assert [line.count("bad\\udcff.json.gz") for line in err] == [1]
+    assert "\x1b" not in err[0]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"output_throughput": 5.5, "p99_tpot_ms": 3, "completed": 4, "backend": "\\ud800bad"}',
+        '{"architectures": ["\\udc00"], "model_type": "\\ud800", "num_hidden_layers": 4, "hidden_size": 64}',
+        '{"max_num_seqs": 4, "max_model_len": 8192, "quantization": "\\ud800"}',
+        '{"schema": "engine.bench/1", "output_tokens_per_s": 5, "counters": {"\\ud800": 3}}',
+        '{"schemaVersion": 1, "traceEvents": [' + KERNEL.replace('"k"', '"\\ud800"') + "]}",
+    ],
+)
+def test_half_a_pair_of_surrogates_is_one_odd_character(capsys: Output, tmp_path: Path, content: str) -> None:
+    (tmp_path / "evidence.json").write_text(content, "utf-8")
+    found, _ = diagnosed(capsys, tmp_path / "evidence.json")
+    assert [entry["read"] for entry in found["evidence"]] == [True]
+
+
+def test_a_case_whose_window_is_refused_is_not_kept(capsys: Output, tmp_path: Path) -> None:
+    (tmp_path / "trace.json").write_text(f'{{"schemaVersion": 1, "traceEvents": [{KERNEL}]}}')
+    saved = tmp_path / "case.duckdb"
+    code, _, err = run(capsys, "diagnose", tmp_path / "trace.json", "--save", saved, "--range", "no such range")
+    assert (code, len(err)) == (2, 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["trace.json"]
