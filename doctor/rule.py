@@ -279,3 +279,8 @@ class Rule:
         """Every way to see the problem, the principal one first."""
         about = self.about
         return (Sign(about.reads, about.needs, self.sql, self.row, self.judge), *self.also)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Kinds of evidence that some sign of the problem shows in; one of them is enough."""
+        return tuple(dict.fromkeys(need for sign in self.signs for need in sign.needs))

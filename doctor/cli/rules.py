@@ -32,4 +32,4 @@ def command(rules: Path | None, output_format: str) -> None:
 
 def _entry(rule: Rule) -> dict[str, object]:
     about = rule.about
-    return {"rule": about.id, "title": about.title, "stage": about.stage.value, "needs": list(about.needs)}
+    return {"rule": about.id, "title": about.title, "stage": about.stage.value, "needs": list(rule.needs)}

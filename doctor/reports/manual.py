@@ -65,8 +65,7 @@ def rule_page(rule: Rule, presentation: Presentation) -> str:
 
 def _needs(rule: Rule) -> str:
     """What the rule can be seen in: each of its signs is enough."""
-    kinds = list(dict.fromkeys(kind for sign in rule.signs for kind in sign.needs))
-    return f"Needs {kinds[0]}." if len(kinds) == 1 else f"Needs one of {', '.join(kinds)}."
+    return f"Needs {rule.needs[0]}." if len(rule.needs) == 1 else f"Needs one of {', '.join(rule.needs)}."
 
 
 def sections(doc: str) -> tuple[tuple[str, str], ...]:
