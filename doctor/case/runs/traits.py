@@ -13,6 +13,8 @@ EPOCH_ENDS_NS = 946_684_800 * 10**9
 """The year 2000: times before are no times since the epoch, and begin elsewhere in every file."""
 YEARLESS_ENDS_NS = 978_307_200 * 10**9
 """The year 2001: a log that leaves the year out is put into 2000."""
+CALENDAR_ENDS_NS = 2**63
+"""The year 2262: later times are damaged."""
 
 
 class Clock(StrEnum):
@@ -47,7 +49,7 @@ class Span:
 
     def without_year(self) -> Span:
         """The span put into the year 2000."""
-        if self.clock is not Clock.EPOCH:
+        if self.clock is not Clock.EPOCH or self.start_ns >= CALENDAR_ENDS_NS:
             return self
         start = datetime.fromtimestamp(self.start_ns // 10**9, UTC)
         back_ns = int((start - start.replace(year=2000)).total_seconds()) * 10**9
@@ -185,8 +187,8 @@ WITH op AS (
     UNION ALL SELECT source_id, count(*), min(start_ns), max(end_ns) FROM graph_trace GROUP BY source_id
     UNION ALL SELECT source_id, count(*), NULL, NULL FROM api_call GROUP BY source_id
 )
-SELECT source_id, kind, rank, world_size, op_count, start_ns + coalesce(clock_offset_ns, 0),
-    end_ns + coalesce(clock_offset_ns, 0)
+SELECT source_id, kind, rank, world_size, op_count, start_ns::HUGEINT + coalesce(clock_offset_ns, 0),
+    end_ns::HUGEINT + coalesce(clock_offset_ns, 0)
 FROM (
     SELECT source_id, sum(op_count)::BIGINT AS op_count, min(start_ns) AS start_ns, max(end_ns) AS end_ns
     FROM op GROUP BY source_id

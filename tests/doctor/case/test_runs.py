@@ -127,6 +127,12 @@ def test_a_year_left_out_of_a_log_does_not_set_it_apart() -> None:
     assert (Span(NOON, NOON + SECOND).gap_ns(yearless) or 0) < 2 * 86_400 * SECOND
 
 
+def test_times_that_no_calendar_has_are_compared_as_they_are() -> None:
+    damaged = Span(2**64, 2**64 + 1)
+    assert damaged.gap_ns(damaged) == 0
+    assert (damaged.gap_ns(Span(NOON - int(26 * 365.25 * 86_400) * SECOND, NOON)) or 0) > 0
+
+
 def test_other_devices_are_another_run_and_a_name_cut_off_is_not() -> None:
     h200, a100 = (replace(NOTHING, devices=frozenset({name})) for name in ("h200", "a100-sxm4-80gb"))
     assert contradiction(h200, a100) == "another device, H200"
