@@ -115,7 +115,7 @@ def copy_to_working_case(path: Path) -> duckdb.DuckDBPyConnection:
 def limit_memory(connection: duckdb.DuckDBPyConnection, evidence_bytes: int) -> None:
     """Let a case of large evidence spill to disk before it fills the machine."""
     if evidence_bytes >= LARGE_EVIDENCE_BYTES:
-        most = max(LEAST_MEMORY_BYTES, 3 * evidence_bytes // 4)
+        most = max(LEAST_MEMORY_BYTES, evidence_bytes // 2)
         connection.execute(f"SET memory_limit = '{most // 2**20} MiB'")
 
 
@@ -149,7 +149,20 @@ def open_case(path: str | Path) -> duckdb.DuckDBPyConnection:
             f"{path} has layout {rows[0][0] if rows else 'unknown'}, this doctor reads {schema.SCHEMA_VERSION}: "
             "diagnose the evidence again with --save"
         )
+    found = set(connection.execute(_COLUMNS).fetchall())
+    missing = [name for name in _columns_of_a_case() if name not in found]
+    if missing:
+        connection.close()
+        raise CaseError(
+            f"{path} is damaged, or no case that `doctor diagnose ... --save` wrote: it lacks {'.'.join(missing[0])}"
+        )
     return connection
+
+
+def _columns_of_a_case() -> Iterator[tuple[str, str]]:
+    for table in schema.metadata.sorted_tables:
+        for column in table.columns:
+            yield table.name, column.name
 
 
 def _create_tables(connection: duckdb.DuckDBPyConnection) -> None:
@@ -169,3 +182,6 @@ def _comment(connection: duckdb.DuckDBPyConnection, subject: str, comment: str |
 
 def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+_COLUMNS = "SELECT table_name, column_name FROM duckdb_columns() WHERE database_name = current_database()"

@@ -152,7 +152,7 @@ def _never_after_followers(call: Int, stream: Int) -> Int:
 
 def _tell_cause(ops: Ops, calls: Calls, stream_device: Int) -> _Timing:
     """Why each operation started when it did: its launch, its stream, another stream, or itself."""
-    after_launch = ops.start - calls.end[ops.call]
+    after_launch = (ops.start - calls.end[ops.call]).astype(np.float32)
     gap, is_first = _gap_in_stream(ops)
     follows_sibling = _follows_sibling(ops)
     is_late_node = _is_late_node(ops, len(calls.call_id))
@@ -161,15 +161,16 @@ def _tell_cause(ops: Ops, calls: Calls, stream_device: Int) -> _Timing:
     source = _find_sources(ops, stream_device, ~ops.is_tied & ~is_launched & ~is_queued)
     # inside one graph only the device can be late; and what stood in the queue longer than it waited behind the one
     # before started when that one had ended, not so and so long after its launch
-    stood = ops.start - gap - calls.end[ops.call]
+    stood = after_launch - gap
     is_queued |= ~ops.is_tied & (source < 0) & (follows_sibling | (~is_launched & ~is_first & (stood > gap)))
     is_crossing = source >= 0
 
-    observed = ops.start - calls.start[ops.call]
+    observed = (ops.start - calls.start[ops.call]).astype(np.float32)
     usual = median_by_group(observed, latency_class(ops), is_launched, DEFAULT_LATENCY_NS)
     latency = np.where(is_queued | is_crossing, np.minimum(usual, observed), observed)
-    distance = np.where(is_queued, gap, np.minimum(IDLE_DISTANCE_NS, gap))
-    source_distance = np.where(is_crossing, ops.start - ops.end[source], 0.0)
+    distance = np.where(is_queued, gap, np.minimum(np.float32(IDLE_DISTANCE_NS), gap))
+    source_distance = np.zeros(len(source), dtype=np.float32)
+    source_distance[is_crossing] = ops.start[is_crossing] - ops.end[source[is_crossing]]
     return _Timing(latency, distance, source, source_distance, is_queued)
 
 
@@ -180,7 +181,7 @@ def latency_class(ops: Ops) -> Int:
 
 def median_by_group(values: Real, group: Int, among: Flag, default: float) -> Real:
     """Median of `values` over the elements in `among` with the same small group number, for every element."""
-    medians = np.full(int(group.max(initial=-1)) + 1, default)
+    medians = np.full(int(group.max(initial=-1)) + 1, default, dtype=values.dtype)
     for one in np.unique(group[among]):
         medians[one] = np.median(values[among & (group == one)])
     return medians[group]
@@ -191,7 +192,7 @@ def _gap_in_stream(ops: Ops) -> tuple[Real, Flag]:
     latest = running_end(ops.stream, ops.end)
     is_first = np.ones(len(ops.op_id), dtype=np.bool_)
     is_first[1:] = ops.stream[1:] != ops.stream[:-1]
-    gap = np.zeros(len(ops.op_id))
+    gap = np.zeros(len(ops.op_id), dtype=np.float32)
     gap[1:] = ops.start[1:] - latest[:-1]
     gap[is_first] = 0.0
     return gap, is_first

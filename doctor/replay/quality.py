@@ -41,15 +41,26 @@ class Quality:
     notes: tuple[str, ...] = ()
 
 
-def judge(run: Run, cut: Plan, corrected: Corrected) -> Quality:
-    """Replay the untouched run, then with class medians, and say what speaks against trusting it."""
-    identity = _error(run, run, cut)
-    medians = _error(run, with_class_medians(run), cut)
-    reasons = tuple(_reasons(run, identity, medians))
+@dataclass(frozen=True)
+class Errors:
+    """How far replays of the untouched run miss its recorded length, relative; see `Quality`."""
+
+    identity: float
+    class_median: float
+
+
+def measure_errors(run: Run, cut: Plan) -> Errors:
+    """Replay the untouched run, then with class medians."""
+    return Errors(_error(run, run, cut), _error(run, with_class_medians(run), cut))
+
+
+def judge(run: Run, errors: Errors, corrected: Corrected) -> Quality:
+    """Say what speaks against trusting a replay."""
+    reasons = tuple(_reasons(run, errors.identity, errors.class_median))
     return Quality(
         not reasons,
-        identity,
-        medians,
+        errors.identity,
+        errors.class_median,
         corrected.host_speed_factor,
         corrected.profiler_share,
         corrected.method,
@@ -70,7 +81,7 @@ def with_class_medians(run: Run) -> Run:
     latency = np.where(is_launched, median_by_group(ops.latency, classes, is_launched, 0.0), ops.latency)
     distance = np.where(ops.is_queued, median_by_group(ops.distance, classes, ops.is_queued, 0.0), ops.distance)
     crossing = ops.source >= 0
-    source_distance = np.where(crossing, median_by_group(ops.source_distance, ops.kind, crossing, 0.0), 0.0)
+    source_distance = np.where(crossing, median_by_group(ops.source_distance, ops.kind, crossing, 0.0), np.float32(0.0))
     function = run.calls.name[waits.call]
     lag = np.where(waits.did_block, median_by_group(waits.lag, function, waits.did_block, 0.0), waits.lag)
     own = run.calls.own.copy()

@@ -15,7 +15,7 @@ from doctor.replay.building import build_run
 from doctor.replay.corrections import correct
 from doctor.replay.cure import Change, Places, apply, moves_work, select
 from doctor.replay.intervals import union_by_group
-from doctor.replay.quality import judge
+from doctor.replay.quality import judge, measure_errors
 from doctor.replay.run import Real, Run, to_replay
 from doctor.replay.schedule import plan, replay
 from doctor.rule import Cure
@@ -71,9 +71,10 @@ class Replay:
         self._plan = plan(self._recorded)
         self._places = Places.of(self._recorded)
         self._busy_ns = _busy(self._recorded)
+        errors = measure_errors(self._recorded, self._plan)  # before there are corrected runs beside it
         corrected = correct(self._recorded, self._plan, names, unprofiled_seconds)
         self._spread_left = corrected.spread_left
-        self.quality = judge(self._recorded, self._plan, corrected)
+        self.quality = judge(self._recorded, errors, corrected)
         self._recorded = to_replay(self._recorded)
         self._timelines = tuple(
             _Timeline(run, replay(run, self._plan).makespan_ns)

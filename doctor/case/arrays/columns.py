@@ -18,7 +18,7 @@ Code = npt.NDArray[np.int32]
 Real = npt.NDArray[np.float64]
 Flag = npt.NDArray[np.bool_]
 
-SLICE_ROWS = 8 * 122_880
+SLICE_ROWS = 4 * 122_880
 """Rows that are handed to DuckDB at a time: groups of its rows."""
 UNKNOWN = np.iinfo(np.int64).min
 """Stands for NULL in an array of whole numbers."""

@@ -100,6 +100,7 @@ class Derivation:
     def _usual_step(self) -> Relations:
         found = steps.Steps.of(fetch(self._connection, _STEPS_AND_BEFORE))
         self._step_of_op = found.at(self._ops.processes, self._sequence.process, self._sequence.called)
+        self._sequence = replace(self._sequence, called=self._sequence.called[:0].copy())
         size = np.bincount(self._step_of_op[self._step_of_op >= 0])
         step = np.flatnonzero(size)
         return {"step_size": pa.table({"step_id": step, "op_count": size[step]})}
@@ -118,13 +119,14 @@ class Derivation:
 
     def _launch_interval(self) -> Relations:
         self._calls = self._calls.times_alone()
-        relations = {
-            "interval": streamed(intervals.intervals(self._calls, self._thread_calls, self._launched_by, self._gaps)),
-            "pace": intervals.paces(self._calls, self._thread_calls),
-        }
         step_of_call = np.full(len(self._calls.start) + 1, NO_STEP, dtype=np.int32)  # the last for work without a call
         step_of_call[self._thread_calls.call] = self._thread_calls.step
         self._step_of_launch = step_of_call[self._launched_by]
+        del step_of_call
+        relations = {
+            "pace": intervals.paces(self._calls, self._thread_calls),
+            "interval": streamed(intervals.intervals(self._calls, self._thread_calls, self._launched_by, self._gaps)),
+        }
         del self._calls, self._thread_calls, self._launched_by, self._gaps
         return relations
 
