@@ -191,7 +191,7 @@ def judge(row: Pieces) -> Verdict:
             Evidence("device time of a piece that grows with rows", row.grows_ns / 1e6, "ms"),
             *waves,
         ),
-        cure=Cure(steps=STEPS, device_divisor=float(row.piece_count), spread=2.0),
+        cure=Cure(steps=STEPS, device_divisor=float(row.piece_count), spread=1.5),
         confidence=0.85,
         cleared=f"each step runs as {row.piece_count} pieces, but merging them would save little",
         label=f"{row.piece_count} pieces a step",
