@@ -26,13 +26,14 @@ _TIME = re.compile(r"Time elapsed: ([\d.]+) s|elapsed=([\d.]+) s")
 _SIZES = re.compile(r"\b(?:bs|batch sizes?|capture_bs)[ =]{1,3}\[([\d, ]{1,1000})\]")
 _SLOW_METHOD = re.compile(r"\b([\w\-]{1,40}) quantization is not fully optimized yet")
 _DEVICE = re.compile(r"device_name=([\w\-. ]{1,60}?)(?:,dtype|\.json|_down|,block|$)")
+_AROUND = re.compile(r"\\n|[\"`]")
 _BACKEND = re.compile(r"(?:Use|Using) ([\w\-]{1,30}) (?:attention )?backend")
 
 
 def _fields(text: str) -> dict[str, str]:
-    """`#running-req: 5, token usage: 0.30` as names and values; reports emphasise some of them."""
-    plain = text.replace("**", "") if "**" in text else text
-    fields = dict(part.split(": ", 1) for part in plain.split(", ") if ": " in part)
+    """`#running-req: 5, token usage: 0.30` as names and values, without what a report or a JSON log puts around them."""
+    plain = _AROUND.split(text, maxsplit=1)[0] if _AROUND.search(text) else text
+    fields = dict(part.split(": ", 1) for part in plain.replace("**", "").split(", ") if ": " in part)
     if "_" not in plain:
         return fields
     return {name.strip("_ "): value.strip("_ ") for name, value in fields.items()}

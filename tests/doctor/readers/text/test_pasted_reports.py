@@ -283,3 +283,11 @@ def test_prose_about_different_loads_or_models_is_not_compared(clinic: Clinic) -
 )
 def test_tables_that_compare_other_things_give_no_verdict(clinic: Clinic, text: str) -> None:
     assert clinic.told(text).found == set()
+
+
+@pytest.mark.parametrize(
+    "form", ['{{"log":"{}\\n","stream":"stdout"}}', '{{"level":"INFO","message":"{}"}}', "`{}`", "> {}"]
+)
+def test_a_line_within_another_form_keeps_its_last_field(form: str) -> None:
+    [row] = _rows(form.format(texts.sglang_decode(0.0, 8, 7)) + "\n", "engine_sample")
+    assert (row["running_count"], row["waiting_count"]) == (8, 7)
