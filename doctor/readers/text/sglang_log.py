@@ -31,7 +31,7 @@ _BACKEND = re.compile(r"(?:Use|Using) ([\w\-]{1,30}) (?:attention )?backend")
 
 
 def _fields(text: str) -> dict[str, str]:
-    """`#running-req: 5, token usage: 0.30` as names and values, without what a report or a JSON log puts around them."""
+    """`#running-req: 5, token usage: 0.30` as names and values, without what a report or JSON puts around them."""
     plain = _AROUND.split(text, maxsplit=1)[0] if _AROUND.search(text) else text
     fields = dict(part.split(": ", 1) for part in plain.replace("**", "").split(", ") if ": " in part)
     if "_" not in plain:
