@@ -115,7 +115,8 @@ def _run(request: _Request) -> int:
         ):
             say_what_was_left_out(unread_files(case))
             diagnosis = diagnose_case(case, rules, _options(request))
-        if line := other_runs_line(diagnosis):
+        is_on_screen = request.output_format == "terminal" and request.output is None
+        if not is_on_screen and (line := other_runs_line(diagnosis)):
             say(line)
         if request.output_format == "html" or request.history is not None:
             diagnosis = with_fingerprints(diagnosis, found.evidence)
