@@ -18,7 +18,7 @@ from doctor.case.store import (
     create_working_case,
     is_case_file,
     limit_memory,
-    naming_lack_of_room,
+    naming_case_trouble,
     open_case,
 )
 from doctor.diagnosis.catalogue import load_catalogue
@@ -93,7 +93,7 @@ def load_evidence(
         return _open_saved(entries, save, window)
     size = sum(_bytes_of(entry.path) for entry in entries if entry.fault is None)
     if save is None:
-        with naming_lack_of_room():
+        with naming_case_trouble():
             return _fill(create_working_case(size), entries, reader, progress)
     if save.exists():
         raise CaseError(f"{save} exists already: name another file or remove it first")

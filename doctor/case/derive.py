@@ -18,7 +18,7 @@ import duckdb
 
 from doctor.case.arrays.derivation import Derivation, Relations
 from doctor.case.arrays.freed import give_back
-from doctor.case.store import naming_lack_of_room
+from doctor.case.store import naming_case_trouble
 from doctor.errors import CaseError, UsageError
 
 _VIEWED = re.compile(r"^CREATE VIEW (\w+)", re.MULTILINE)
@@ -38,7 +38,7 @@ class WindowChoice:
     range_name: str | None = None
 
 
-@naming_lack_of_room()
+@naming_case_trouble()
 def derive(connection: duckdb.DuckDBPyConnection, choice: WindowChoice | None = None) -> None:
     """Create the derived tables of a case, replacing those of an earlier call.
 

@@ -66,20 +66,22 @@ def create_working_case(evidence_bytes: int) -> duckdb.DuckDBPyConnection:
 
 
 @contextmanager
-def naming_lack_of_room() -> Iterator[None]:
-    """Name a full disk, or too little memory, for what it is.
+def naming_case_trouble() -> Iterator[None]:
+    """Name a full disk, too little memory or a damaged case for what it is.
 
     Raises:
-        CaseError: there is no room for what was to be written to the case.
+        CaseError: there is no room for what was to be written to the case, or it cannot be read.
     """
     try:
         yield
     except duckdb.Error as error:
-        if not isinstance(error, duckdb.OutOfMemoryException) and "No space left" not in str(error):
-            raise
-        raise CaseError(
-            f"there is no room for the case ({_first_line(error)}): make some, or set TMPDIR to a larger disk"
-        ) from error
+        if isinstance(error, duckdb.OutOfMemoryException) or "No space left" in str(error):
+            raise CaseError(
+                f"there is no room for the case ({_first_line(error)}): make some, or set TMPDIR to a larger disk"
+            ) from error
+        if isinstance(error, duckdb.IOException | duckdb.FatalException) or "Corrupt" in str(error):
+            raise CaseError(f"the case is damaged: diagnose the evidence again: {_first_line(error)}") from error
+        raise
 
 
 def is_case_file(path: Path) -> bool:
@@ -115,7 +117,7 @@ def copy_to_working_case(path: Path) -> duckdb.DuckDBPyConnection:
 def limit_memory(connection: duckdb.DuckDBPyConnection, evidence_bytes: int) -> None:
     """Let a case of large evidence spill to disk before it fills the machine."""
     if evidence_bytes >= LARGE_EVIDENCE_BYTES:
-        most = max(LEAST_MEMORY_BYTES, evidence_bytes // 2)
+        most = max(LEAST_MEMORY_BYTES, 3 * evidence_bytes // 4)
         connection.execute(f"SET memory_limit = '{most // 2**20} MiB'")
 
 
@@ -154,7 +156,8 @@ def open_case(path: str | Path) -> duckdb.DuckDBPyConnection:
     if missing:
         connection.close()
         raise CaseError(
-            f"{path} is damaged, or no case that `doctor diagnose ... --save` wrote: it lacks {'.'.join(missing[0])}"
+            f"{path} lacks {'.'.join(missing[0])}, which every case of this doctor has: "
+            "diagnose the evidence again with --save"
         )
     return connection
 

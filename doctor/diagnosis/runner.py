@@ -12,7 +12,7 @@ import duckdb
 from doctor.case import diagnosis_queries as queries
 from doctor.case.derive import WindowChoice, derive
 from doctor.case.framework_queries import frameworks
-from doctor.case.store import naming_lack_of_room
+from doctor.case.store import naming_case_trouble
 from doctor.diagnosis.fix_order import ordered
 from doctor.diagnosis.options import DiagnosisOptions
 from doctor.diagnosis.outcome import (
@@ -46,6 +46,7 @@ class _Judged:
     checked_count: int
 
 
+@naming_case_trouble()
 def diagnose_case(
     connection: duckdb.DuckDBPyConnection, rules: tuple[Rule, ...], options: DiagnosisOptions
 ) -> Diagnosis:
@@ -59,6 +60,7 @@ def diagnose_case(
     Raises:
         UsageError: a rule of `select` or `ignore` does not exist, or the window asked for is empty.
         CatalogueError: a rule's SELECT is wrong.
+        CaseError: there is no room for derived tables, or the case is damaged.
     """
     chosen = _chosen(rules, options)
     derive(connection, WindowChoice(options.window, options.range_name))
@@ -182,7 +184,7 @@ def _verdicts(connection: duckdb.DuckDBPyConnection, rule: Rule, sign: Sign) -> 
         name: threshold.value for name, threshold in rule.thresholds.items() if re.search(rf"\${name}\b", sign.sql)
     }
     try:
-        with naming_lack_of_room():
+        with naming_case_trouble():
             rows = queries.select(connection, sign.sql, values)
         verdicts = [sign.judge(sign.row(*row)) for row in rows]
     except CaseError:

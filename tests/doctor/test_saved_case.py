@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
+import duckdb
 import pytest
 
 import doctor
 from doctor.api import load_evidence
 from doctor.case.derive import WindowChoice, derive
+from doctor.case.schema import SCHEMA_VERSION
 from doctor.cli.main import main
 from doctor.discovery import EvidencePath
 from doctor.errors import CaseError, UsageError
@@ -64,8 +68,35 @@ def test_a_saved_case_is_not_saved_again(saved: Path, tmp_path: Path) -> None:
 
 
 def test_another_duckdb_file_is_told_from_a_case(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    import duckdb
-
     duckdb.connect(str(tmp_path / "other.duckdb")).close()
     assert main(["diagnose", str(tmp_path / "other.duckdb")]) == 2
     assert "is not a case file" in capfd.readouterr().err
+
+
+def test_a_case_without_its_tables_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with duckdb.connect(str(tmp_path / "hollow.duckdb")) as hollow:
+        hollow.execute("CREATE TABLE schema_version (version INTEGER, doctor_version TEXT)")
+        hollow.execute("INSERT INTO schema_version VALUES (?, 'x')", [SCHEMA_VERSION])
+    for arguments in (["diagnose"], ["sql", "SELECT 1"]):
+        assert main([arguments[0], str(tmp_path / "hollow.duckdb"), *arguments[1:]]) == 2
+        (line,) = capfd.readouterr().err.splitlines()
+        assert "which every case of this doctor has" in line
+
+
+@pytest.mark.parametrize("share", [0.01, 0.3, 0.9])
+def test_a_cut_case_is_refused(saved: Path, tmp_path: Path, share: float, capfd: pytest.CaptureFixture[str]) -> None:
+    whole = saved.read_bytes()
+    (tmp_path / "cut.duckdb").write_bytes(whole[: int(len(whole) * share)])
+    assert main(["diagnose", str(tmp_path / "cut.duckdb")]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "unexpected" not in line
+
+
+def test_two_may_look_at_one_case(saved: Path) -> None:
+    with closing(doctor.open_case(saved)) as one, closing(doctor.open_case(saved)) as other:
+        assert one.execute("SELECT count(*) FROM kernel").fetchall() == (
+            other.execute("SELECT count(*) FROM kernel").fetchall()
+        )
+    again = [sys.executable, "-m", "doctor.cli.main", "sql", str(saved), "SELECT count(*) FROM kernel"]
+    with closing(doctor.open_case(saved)):
+        assert subprocess.run(again, capture_output=True, check=False).returncode == 0
