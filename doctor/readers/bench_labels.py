@@ -33,7 +33,7 @@ _MODEL = re.compile(r"(?<![\w.])(\d{1,4}(?:\.\d{1,2})?)\s?b(?:illion)?(?!\w)")
 _NO_DRAFT = re.compile(
     r"\b(?:no|without|w/o) (?:spec\w*|draft\w*|mtp|eagle\w*)|\bspec\w* (?:decod\w* )?(?:off|disabled)\b"
 )
-_PREFIX = re.compile(r"\b(?:prefix|radix|block)[ _-](?:cach\w+|reuse)\b|\bcaching\b|\bapc\b")
+_PREFIX = re.compile(r"\b(?:prefix|radix|block)[ _-](?:cache\w*|caching|reuse)\b|\bcaching\b|\bapc\b")
 _EAGER = re.compile(r"\beager\b")
 _GRAPHS = re.compile(r"\b(?:cuda[ _-]?)?graphs?\b")
 _QUANTISED = re.compile(

@@ -19,7 +19,7 @@ FIRST_ROW = 2_000_000
 MOST_LINES = 200
 MOST_CHARACTERS = 240
 _AMOUNT = re.compile(
-    r"(?<![\w.,])(\d[\d,]{0,12}(?:\.\d{1,6})?)\s?(?:(output|total|generation|completion)\s)?(tok(?:en)?s?|t|req(?:uest)?s?)"
+    r"(?<![\w.,])(\d[\d,]{0,12}(?:\.\d{1,6})?)\s?(?:(output|total|generation|completion)\s)?(tokens?|toks?|t|requests?|reqs?)"
     r"(?:\s?/\s?|\sper\s)(?:s|sec|second)\b",
     re.IGNORECASE,
 )
