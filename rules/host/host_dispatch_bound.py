@@ -10,10 +10,10 @@ would promise ten times too much: the run is replayed with launches of 1.5 us an
 and only in steps that come back at least three times. A prefill that happens once is not what a serving process
 spends its life in; it is reported as low at most.
 
-When it is not this: one long silence a step is `step-gap-scheduler`; waits for the device are `sync-in-step`;
-cudaMalloc between launches is `alloc-in-hot-loop`; code loading is `lazy-module-load`; the same work cut into pieces
-is `micro-batch-too-small`. A recording distorts this rule most of all: the profiler adds 3 to 7 us to every launch,
-which the expected gain takes out again.
+When it is not this: one long silence a step is `step-gap-scheduler`, and so is any silence between graphs that hold
+whole steps; waits for the device are `sync-in-step`; cudaMalloc between launches is `alloc-in-hot-loop`; code loading is
+`lazy-module-load`; the same work cut into pieces is `micro-batch-too-small`. A recording distorts this rule most of all:
+the profiler adds 3 to 7 us to every launch, which the expected gain takes out again.
 """
 
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from typing import NamedTuple
 from doctor.rule import (
     About,
     Act,
+    Cleared,
     Cure,
     CureStep,
     Evidence,
@@ -148,6 +149,11 @@ def judge(row: Dispatch) -> Verdict:
     idle_share = (row.idle_ns or 0) / (row.window_ns * row.device_count)
     if idle_share < THRESHOLDS["min_idle_share"].value or row.longest_start_ns is None:
         return None
+    if row.launch_count < row.step_count:
+        return Cleared(
+            f"the device stood idle for {idle_share:.0%} of the window until the next launch came, but a step is replayed as a graph:"
+            f" {row.launch_count:,} kernel launches in {row.step_count:,} steps"
+        )
     recurring = row.step_count >= THRESHOLDS["min_steps"].value
     per_step = (
         f"{row.launch_count / row.step_count:,.0f} launches a step" if recurring else f"{row.kernel_count:,} kernels"

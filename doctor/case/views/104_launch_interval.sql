@@ -7,9 +7,18 @@ SELECT source_id, pid, tid, interval_id, start_ns, end_ns, step_id::BIGINT AS st
 FROM interval;
 
 -- launch_pace: the usual silence before a launch and the usual time from launch to launch, per thread;
--- `pause_ns` is where an unusual silence begins: twenty usual ones, and at least 500 us
+-- `pause_ns` is where an unusual silence begins: twenty usual ones, and at least 500 us. A thread that replays whole steps as graphs has few
+-- calls to make, and its silences are all between steps: there a silence of 50 us is one, and 10 us are enough.
 CREATE TABLE launch_pace AS
-SELECT source_id, pid, tid, coalesce(silence_ns, 0)::BIGINT AS usual_silence_ns, coalesce(interval_ns, 0)::BIGINT AS usual_interval_ns,
-    greatest(500000, 20 * coalesce(silence_ns, 0))::BIGINT AS pause_ns
-FROM pace
+WITH replaying AS (
+    SELECT source_id, pid, tid FROM thread_call GROUP BY source_id, pid, tid
+    HAVING count(*) FILTER (call_class = 'graph') > count(*) FILTER (call_class = 'launch')
+)
+SELECT source_id, pid, tid, if(is_replaying, least(silence_ns, 10000), silence_ns)::BIGINT AS usual_silence_ns,
+    interval_ns::BIGINT AS usual_interval_ns, if(is_replaying, 50000, greatest(500000, 20 * silence_ns))::BIGINT AS pause_ns
+FROM (
+    SELECT source_id, pid, tid, coalesce(silence_ns, 0) AS silence_ns, coalesce(interval_ns, 0) AS interval_ns,
+        (source_id, pid, tid) IN (SELECT source_id, pid, tid FROM replaying) AS is_replaying
+    FROM pace
+)
 ORDER BY source_id, pid, tid;

@@ -41,6 +41,27 @@ def test_is_silent_when_the_pause_hides_behind_a_full_queue(clinic: Clinic) -> N
     assert "had work meanwhile" in verdicts.ruled_out[RULE]
 
 
+def test_owns_short_pauses_between_graphs_that_hold_whole_steps(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(8):
+        program.graph([(GEMM, 10)] * 40)
+        program.wait()
+        program.silence(300)  # shorter than what counts as a pause among eager launches
+    verdicts = clinic.verdicts(program)
+    assert verdicts.first == RULE
+    assert verdicts.finding(RULE)["gain"]["speedup_bound"] > 1.5  # 300 us of pause beside 400 us of work
+    assert "host-dispatch-bound" not in verdicts.found
+
+
+def test_leaves_the_same_pauses_among_eager_launches_to_the_dispatch(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(8):
+        decode_step(program)
+        program.wait()
+        program.silence(300)
+    assert RULE not in clinic.verdicts(program).found
+
+
 def test_is_low_at_most_for_a_pause_that_comes_once(clinic: Clinic) -> None:
     program = Program()
     for step in range(6):
