@@ -6,8 +6,10 @@ import csv
 import io
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     import duckdb
 
 _ROWS_ON_SCREEN = 200
+_SECONDS_BETWEEN_INTERRUPTS = 0.1
 
 
 @click.command("sql", short_help="Run a query on a case that `diagnose --save` kept.")
@@ -40,9 +43,22 @@ def command(case: Path, query: str, output_format: str) -> None:
 
     with closing(open_case(case)) as connection:
         try:
-            _answer(connection, query, output_format)
+            _stopped_by_keyboard(connection, partial(_answer, connection, query, output_format))
         except duckdb.Error as error:
             raise CaseError(f"the query fails: {refused(error).message}") from error
+
+
+def _stopped_by_keyboard(connection: duckdb.DuckDBPyConnection, work: Callable[[], None]) -> None:
+    """Do the work beside the main thread, which alone hears Ctrl-C: DuckDB hears nothing while it computes."""
+    with ThreadPoolExecutor(1, "doctor-asks") as beside:
+        working = beside.submit(work)
+        try:
+            working.result()
+        except KeyboardInterrupt:
+            while not working.done():  # a query that is only about to start does not hear the first
+                connection.interrupt()
+                wait((working,), _SECONDS_BETWEEN_INTERRUPTS)
+            raise
 
 
 def _answer(connection: duckdb.DuckDBPyConnection, query: str, output_format: str) -> None:

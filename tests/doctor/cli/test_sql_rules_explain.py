@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import duckdb
@@ -110,6 +112,27 @@ def test_json_hides_no_column_behind_another_and_knows_no_infinity(
     assert main(["sql", str(case), query, "--format", "json"]) == 0
     out = capfd.readouterr().out
     assert json.loads(out, parse_constant=str) == [{"a": 1, "a:1": 2, "b": None, "c": [None, 1.0]}]
+
+
+INTERRUPTED = """
+import os, signal, sys, threading
+from doctor.cli.main import main
+
+def interrupt():
+    while not any(thread.name.startswith("doctor-asks") for thread in threading.enumerate()):
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+threading.Thread(target=interrupt, daemon=True).start()
+sys.exit(main(["sql", sys.argv[1], "SELECT count(*) FROM range(100000000000) AS a, range(10) AS b"]))
+"""
+
+
+def test_ctrl_c_stops_a_query_that_never_ends(case: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED, str(case)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr.strip() == "doctor: interrupted"
 
 
 def test_sql_refuses_a_file_that_is_no_case(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
