@@ -46,6 +46,10 @@ _DONE = (
 _SERVING = ("Application startup complete", "fired up and ready to roll", "Uvicorn running on")
 _PHASE_MARKS = (("load", _LOADING), ("capture", _CAPTURING), ("", _DONE), ("serving", _SERVING))
 _WITHIN_JSON = ("out of memory", oom_message.ASYNC, TRACEBACK_CLUE)
+_BEGINNING = re.compile(
+    r"(?:[\w.]{1,60}Error: )?(?:CUDA out of|HIP out of|Allocation on device|Free memory on device|Tried to allocate)"
+)
+_DIGIT = re.compile(r"\d")
 _WARM_UP = re.compile(r"out of memory occurred when warming up (sampler|pooler)")
 _PID = re.compile(r"\(([A-Za-z_][\w.-]{0,40}) pid=(\d{1,9})")
 _RANK = re.compile(r"(?:\[rank|[_ ]TP)(\d{1,4})(?=[\]_ ):])")
@@ -74,12 +78,21 @@ class _Open:
 
     @property
     def text(self) -> str:
-        return " ".join(line.strip() for line in self.lines)[:MOST_MESSAGE_CHARS]
+        return " ".join(line.strip() for line in self._bare())[:MOST_MESSAGE_CHARS]
 
     @property
     def cut_text(self) -> str:
         """As a terminal cuts it, in the middle of words."""
-        return "".join(self.lines)[:MOST_MESSAGE_CHARS]
+        return "".join(self._bare())[:MOST_MESSAGE_CHARS]
+
+    def _bare(self) -> list[str]:
+        """The lines, the later ones without what a log has put before each: a time, a process, a mark of quotation."""
+        start = _BEGINNING.search(self.lines[0])
+        prefix = self.lines[0][: start.start()] if start is not None else ""
+        form = _DIGIT.sub("0", prefix)
+        return [self.lines[0]] + [
+            line[len(prefix) :] if _DIGIT.sub("0", line[: len(prefix)]) == form else line for line in self.lines[1:]
+        ]
 
     def takes(self, text: str) -> bool:
         if len(self.lines) >= MOST_MESSAGE_LINES or not text.strip() or FRAME_CLUE in text or TRACEBACK_CLUE in text:

@@ -451,3 +451,15 @@ def test_a_slice_is_told_only_beside_a_refusal(told: Any) -> None:
     failed = 'RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at "c10/cuda/CUDACachingAllocator.cpp":963\n'
     assert [row["refusal"] for row in told(slice_line + failed, "memory_refusal")] == ["nvml_assert", "mig_named"]
     assert told(slice_line + FULL, "memory_refusal")[0]["refusal"] == "mig_named"
+
+
+@pytest.mark.parametrize("prefix", ["> ", "vllm-1  | ", "2026-03-04T05:06:0{}.123456789Z ", "(Worker pid=77) "])
+def test_reads_a_broken_message_behind_what_logs_put_before_each_line(told: Any, prefix: str) -> None:
+    lines = (
+        "OutOfMemoryError: CUDA out of memory. Tried to allocate 1024.00 MiB (GPU 0; 8.00 GiB total capacity; 7.10 GiB",
+        "already allocated; 0 bytes free; 7.50 GiB reserved in",
+        "total by PyTorch) If reserved memory is >> allocated memory try setting max_split_size_mb to avoid fragmentation.",
+    )
+    [event] = told("".join(f"{prefix.format(place)}{line}\n" for place, line in enumerate(lines)))
+    assert event["allocated_bytes"] == round(7.1 * GIB)
+    assert event["reserved_bytes"] == round(7.5 * GIB)
