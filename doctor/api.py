@@ -9,6 +9,7 @@ from pathlib import Path
 
 import duckdb
 
+from doctor.case.connection import connect
 from doctor.case.derive import WindowChoice, is_derived
 from doctor.case.load import CaseLoader
 from doctor.case.runs.leaving import leave_out_other_runs
@@ -109,7 +110,7 @@ def load_evidence(
     finally:
         partial.unlink(missing_ok=True)
         partial.with_name(f"{partial.name}.wal").unlink(missing_ok=True)
-    case = duckdb.connect(str(save))
+    case = connect(save)
     limit_memory(case, size)
     return case
 

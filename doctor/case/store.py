@@ -14,10 +14,10 @@ from duckdb_engine import Dialect
 from sqlalchemy.schema import CreateTable
 
 from doctor.case import schema
+from doctor.case.connection import IN_MEMORY, connect
 from doctor.errors import CaseError
 from doctor.version import __version__
 
-IN_MEMORY = ":memory:"
 LARGE_EVIDENCE_BYTES = 16 * 2**20
 """From here on a case costs less in a file than in memory: DuckDB compresses files only."""
 LEAST_MEMORY_BYTES = 2**29
@@ -33,7 +33,7 @@ def create_case(path: str | Path = IN_MEMORY) -> duckdb.DuckDBPyConnection:
     if path != IN_MEMORY and Path(path).exists():
         raise CaseError(f"{path} exists already: name another file or remove it first")
     try:
-        connection = duckdb.connect(str(path))
+        connection = connect(path)
         _create_tables(connection)
     except (duckdb.Error, OSError) as error:
         raise CaseError(f"cannot create the case file {path}: {_first_line(error)}") from error
@@ -104,7 +104,7 @@ def copy_to_working_case(path: Path) -> duckdb.DuckDBPyConnection:
     folder = tempfile.mkdtemp(prefix="doctor-case-")
     try:
         shutil.copyfile(path, Path(folder, "case.duckdb"))
-        connection = duckdb.connect(str(Path(folder, "case.duckdb")))
+        connection = connect(Path(folder, "case.duckdb"))
     except (duckdb.Error, OSError) as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise CaseError(f"cannot make a working copy of {path}: {_first_line(error)}") from error
@@ -117,7 +117,7 @@ def copy_to_working_case(path: Path) -> duckdb.DuckDBPyConnection:
 def limit_memory(connection: duckdb.DuckDBPyConnection, evidence_bytes: int) -> None:
     """Let a case of large evidence spill to disk before it fills the machine."""
     if evidence_bytes >= LARGE_EVIDENCE_BYTES:
-        most = max(LEAST_MEMORY_BYTES, 3 * evidence_bytes // 4)
+        most = max(LEAST_MEMORY_BYTES, evidence_bytes // 2)
         connection.execute(f"SET memory_limit = '{most // 2**20} MiB'")
 
 
@@ -138,7 +138,7 @@ def open_case(path: str | Path) -> duckdb.DuckDBPyConnection:
     if not Path(path).is_file():
         raise CaseError(f"{path} is not a file: give a case saved with `doctor diagnose ... --save CASE.duckdb`")
     try:
-        connection = duckdb.connect(str(path), read_only=True)
+        connection = connect(path, read_only=True)
         shut_in(connection)
         rows = connection.execute("SELECT version FROM schema_version").fetchall()
     except (duckdb.Error, OSError) as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import duckdb
 
+from doctor.case.connection import connect
 from doctor.case.store import open_case
 from doctor.case.timeline.items import ITEM
 from doctor.case.timeline.tracks import prepare_tracks
@@ -33,7 +34,7 @@ def open_for_viewing(path: Path) -> duckdb.DuckDBPyConnection:
     """
     with closing(open_case(path)):  # says what is wrong with it
         pass
-    connection = duckdb.connect()
+    connection = connect()
     quoted = str(path).replace("'", "''")
     connection.execute(f"ATTACH '{quoted}' AS {_CASE} (READ_ONLY)")
     connection.execute("ATTACH ':memory:' AS timeline")

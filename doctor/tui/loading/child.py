@@ -18,9 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-import duckdb
-
 from doctor.api import load_evidence
+from doctor.case.connection import connect
 from doctor.case.derive import WindowChoice, derive, is_derived
 from doctor.case.store import is_case_file, open_case
 from doctor.diagnosis.catalogue import load_catalogue
@@ -92,7 +91,7 @@ def _derived_case(request: LoadRequest, evidence: tuple[EvidencePath, ...], repo
     if any(is_case_file(entry.path) for entry in evidence):
         load_evidence(evidence).close()  # refuses what cannot be used
         shutil.copyfile(evidence[0].path, path)
-        case = duckdb.connect(str(path))
+        case = connect(path)
     else:
         case = load_evidence(evidence, path, request.reader, lambda name: partial(reporter.progress, name))
     with closing(case):
