@@ -9,7 +9,8 @@ How it is detected: an interval from launch to launch that holds a module call (
 counts: the calls themselves are a tenth of it. A PyTorch trace has no module calls; there it is a silence of over a
 millisecond under one aten:: operator, or right before a kernel that cuDNN generates.
 
-When it is not this: a silence without module calls is `step-gap-scheduler`. Loads in the first steps only are warm-up:
+When it is not this: images that Triton or Inductor just compiled, three times or more, are `recompile-storm`; a silence
+without module calls is `step-gap-scheduler`. Loads in the first steps only are warm-up:
 they are reported as information.
 """
 
@@ -48,7 +49,7 @@ THRESHOLDS = {
 
 SQL = """
 WITH planned AS (  -- the kernel that ends a load, or follows the memset that does, where cuDNN generated it
-    SELECT text.text FROM code_load AS load
+    SELECT text.text FROM library_load AS load
     JOIN thread_call AS call ON call.source_id = load.source_id AND call.pid = load.pid AND call.tid = load.tid
         AND call.interval_id IN (load.interval_id, load.interval_id + 1)
     JOIN launch USING (host_call_id) JOIN device_op AS op ON op.device_op_id = launch.device_op_id
@@ -60,13 +61,13 @@ SELECT count(*) AS load_count, coalesce(sum(end_ns - start_ns), 0)::BIGINT AS lo
     (SELECT count(*) FROM step) AS step_count,
     (SELECT from_ns FROM steady_window) AS from_ns, (SELECT until_ns FROM steady_window) AS until_ns,
     (SELECT mode(regexp_extract(text, '^cudnn_generated_[a-z_]*?(sdpa|conv|matmul|norm)', 1)) FROM planned) AS planned_part
-FROM code_load
+FROM library_load
 """
 
 IN_LOADS = """
     FROM thread_call AS call
     JOIN launch_pace AS pace USING (source_id, pid, tid)
-    JOIN code_load AS load
+    JOIN library_load AS load
         ON load.source_id = call.source_id AND load.pid = call.pid AND load.tid = call.tid AND load.interval_id = call.interval_id
 """
 

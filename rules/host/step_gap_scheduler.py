@@ -59,6 +59,7 @@ WITH named AS (
     GROUP BY range_name ORDER BY named_ns DESC, range_name LIMIT 1
 )
 SELECT count(*) AS pause_count, count(DISTINCT step_id) AS step_count, coalesce(sum(silence_ns), 0)::BIGINT AS silence_ns,
+    coalesce(sum(silence_ns) FILTER (step_id IS NOT NULL), 0)::BIGINT AS step_silence_ns,
     coalesce(sum(idle_ns), 0)::BIGINT AS idle_ns,
     arg_max(start_ns, silence_ns) AS longest_start_ns, arg_max(end_ns, silence_ns) AS longest_end_ns,
     (SELECT range_name FROM named) AS range_name, coalesce((SELECT named_ns FROM named), 0)::BIGINT AS named_ns,
@@ -74,6 +75,7 @@ class Pauses(NamedTuple):
     pause_count: int
     step_count: int
     silence_ns: int
+    step_silence_ns: int
     idle_ns: int
     longest_start_ns: int | None
     longest_end_ns: int | None
@@ -99,8 +101,9 @@ def judge(row: Pauses) -> Verdict:
     recurring = seen >= THRESHOLDS["min_pauses"].value
     name = row.range_name if row.named_ns >= 0.5 * row.silence_ns else None
     inside = f" inside `{name}`" if name else ""
-    total_ms = row.silence_ns / 1e6
-    lasting = f"{total_ms / seen:.1f} ms a step" if row.step_count else f"{total_ms:.1f} ms in all"
+    each_ms = row.step_silence_ns / 1e6 / seen
+    is_of_steps = row.step_silence_ns >= 0.5 * row.silence_ns
+    lasting = f"{each_ms:.1f} ms a step" if is_of_steps else f"{row.silence_ns / 1e6:.1f} ms in all"
     return Finding(
         summary=f"the launching thread fell silent {row.pause_count} times, {lasting}{inside};"
         f" the device idled for {row.idle_ns / row.window_ns:.0%} of the window meanwhile",
@@ -117,7 +120,7 @@ def judge(row: Pauses) -> Verdict:
         cure=CURE,
         confidence=0.9 if name else 0.75,
         cleared=f"{row.pause_count} pauses of the launching thread, but the device had work meanwhile",
-        label=f"{name} takes {total_ms / seen:.2g} ms a step" if name and row.step_count else "",
+        label=f"{name} takes {each_ms:.2g} ms a step" if name and is_of_steps else "",
         max_severity=Severity.CRITICAL if recurring else Severity.LOW,
     )
 

@@ -1,7 +1,8 @@
--- compile_event: times inside steps in which a launching thread compiled code: frames of Dynamo and Inductor and tuning of Triton kernels where
+-- compile_event: times of the window in which a launching thread compiled code: frames of Dynamo and Inductor and tuning of Triton kernels where
 -- the recording names them (annotations, operators, Python frames), otherwise launch-to-launch intervals of 10 ms or more in which a freshly
--- compiled image was loaded. `step_place` counts the steps of a process from 1. What every call of compiled code does (cache look-ups, running
--- a compiled region) is no compilation.
+-- compiled image was loaded: Triton and Inductor use cuModuleLoad..., libraries cuLibraryLoadData. `step_place` counts the steps of a process
+-- from 1; step and place are NULL between steps, as when tuning repeats a kernel so often that it looks like the step. What every call of
+-- compiled code does (cache look-ups, running a compiled region) is no compilation.
 CREATE TABLE compile_event AS
 WITH compiling AS (
     SELECT text_id, text AS name FROM text
@@ -28,15 +29,26 @@ event AS (
     UNION ALL
     SELECT source_id, pid, tid, interval.start_ns, interval.end_ns, 'loading of compiled images', false
     FROM launch_interval AS interval
-    JOIN (SELECT DISTINCT source_id, pid, tid, interval_id FROM thread_call WHERE base_name LIKE 'cuModuleLoadData%')
+    JOIN (SELECT DISTINCT source_id, pid, tid, interval_id FROM thread_call WHERE base_name LIKE 'cuModuleLoad%')
         USING (source_id, pid, tid, interval_id)
     WHERE interval.end_ns - interval.start_ns >= 10000000 AND NOT EXISTS (SELECT 1 FROM named)
 ),
 counted_step AS (
     SELECT *, row_number() OVER (PARTITION BY source_id, pid ORDER BY start_ns) AS step_place FROM step
 )
-SELECT event.*, step_id, step_place
-FROM event ASOF JOIN counted_step AS step
+SELECT event.*, if(event.start_ns < step.end_ns, step_id, NULL) AS step_id, if(event.start_ns < step.end_ns, step_place, NULL) AS step_place
+FROM (SELECT event.* FROM event, steady_window WHERE start_ns < until_ns AND end_ns > from_ns) AS event
+ASOF LEFT JOIN counted_step AS step
     ON event.source_id = step.source_id AND event.pid = step.pid AND event.start_ns >= step.start_ns
-WHERE event.start_ns < step.end_ns
 ORDER BY event.start_ns, event.source_id, event.tid;
+
+-- library_load: code_load without what is a recompilation, where there are enough of these to be a cause of their own
+CREATE TABLE library_load AS
+WITH late AS (SELECT * FROM compile_event WHERE step_place > 2 OR (step_place IS NULL AND end_ns - start_ns >= 100000000))
+SELECT load.*
+FROM code_load AS load
+WHERE (SELECT count(*) FROM late) < 3 OR NOT EXISTS (
+    SELECT 1 FROM late WHERE late.source_id = load.source_id AND late.pid = load.pid AND late.tid = load.tid
+        AND late.start_ns < load.end_ns AND late.end_ns > load.start_ns
+)
+ORDER BY source_id, pid, tid, interval_id;

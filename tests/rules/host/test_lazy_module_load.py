@@ -55,9 +55,7 @@ def test_leaves_a_silence_without_module_calls_to_the_step_gap(clinic: Clinic) -
     assert verdicts.first == "step-gap-scheduler"
 
 
-CUDNN_ATTENTION = (
-    "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_kernel0_0"
-)
+CUDNN_ATTENTION = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_kernel0_0"
 
 
 def test_fires_on_silence_before_a_kernel_that_cudnn_generates(clinic: Clinic) -> None:

@@ -51,5 +51,33 @@ def test_sees_loading_of_compiled_images_where_nothing_is_named(clinic: Clinic) 
             program.call("cuModuleLoadData", 400)
         decode_step(program)
     verdicts = clinic.verdicts(program)
+    assert verdicts.first == RULE
     assert verdicts.evidence(RULE, "compilations") == 4
     assert verdicts.evidence(RULE, "time in compilations") < 1
+    assert "lazy-module-load" not in verdicts.found
+
+
+def test_sees_compilations_between_which_a_kernel_is_tuned(clinic: Clinic) -> None:
+    program = Program()
+    for shape in range(8):
+        program.silence(900_000)
+        program.call("cuModuleLoad", 300)
+        for _ in range(60):  # tuning: one kernel again and again
+            program.silence(12)
+            program.launch(f"triton_per_fused_{shape}", 20)
+        decode_step(program)
+    verdicts = clinic.verdicts(program)
+    assert verdicts.first == RULE
+    assert "lazy-module-load" not in verdicts.found
+
+
+def test_leaves_images_that_come_from_a_cache_to_the_loading_of_code(clinic: Clinic) -> None:
+    program = Program()
+    for step in range(12):
+        if step in {4, 6, 8, 10}:
+            program.silence(6_000)
+            program.call("cuModuleLoad", 300)
+        decode_step(program)
+    verdicts = clinic.verdicts(program)
+    assert verdicts.first == "lazy-module-load"
+    assert RULE not in verdicts.found
