@@ -48,7 +48,7 @@ WITH late AS (SELECT * FROM compile_event WHERE step_place > 2 OR (step_place IS
 SELECT load.*
 FROM code_load AS load
 WHERE (SELECT count(*) FROM late) < 3 OR NOT EXISTS (
-    SELECT 1 FROM late WHERE late.source_id = load.source_id AND late.pid = load.pid AND late.tid = load.tid
-        AND late.start_ns < load.end_ns AND late.end_ns > load.start_ns
+    SELECT 1 FROM compile_event AS event WHERE event.source_id = load.source_id AND event.pid = load.pid AND event.tid = load.tid
+        AND event.start_ns < load.end_ns AND event.end_ns > load.start_ns
 )
 ORDER BY source_id, pid, tid, interval_id;
