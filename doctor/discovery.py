@@ -138,11 +138,26 @@ def _named(name: str, spooled: Path | None) -> tuple[list[EvidencePath], list[st
     path = _place(name, spooled)
     if path == spooled:
         return [EvidencePath(_known(path), name)], []
-    if not path.exists():
+    if not _is_there(path):
         return _matching(name)
     if path.is_dir() and not registry.knows(path):
         return _inside(path)
     return [EvidencePath.of(_known(path))], []
+
+
+def _is_there(path: Path) -> bool:
+    """Tell whether a file or folder exists.
+
+    Raises:
+        EvidenceError: the system does not say, such as behind a folder that may not be entered.
+    """
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return False
+    except OSError as error:
+        raise EvidenceError(f"{path} cannot be opened: {error.strerror or error}") from error
+    return True
 
 
 def _known(path: Path) -> Path:

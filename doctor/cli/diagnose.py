@@ -146,11 +146,11 @@ def _check(request: _Request) -> None:
         raise UsageError(
             "--tui shows the diagnosis and writes nothing: leave out --save, --output, --history and --fail-on"
         )
-    if request.save is not None and request.save.exists():
-        raise UsageError(f"{request.save} exists already: name another file or remove it first")
     for target in (request.output, request.save):
         if target is not None:
             check_writable(target)
+    if request.save is not None and request.save.exists():
+        raise UsageError(f"{request.save} exists already: name another file or remove it first")
 
 
 def _history(address: str | None) -> History | None:

@@ -94,6 +94,8 @@ def _usage_line(error: click.ClickException) -> str:
 
 
 def _unexpected_line(error: Exception) -> str:
+    if isinstance(error, PermissionError):
+        return f"{error.filename or 'a file'} may not be opened: {error.strerror or error}"
     words = str(error).splitlines()[0] if str(error) else "no message"
     return (
         f"unexpected {type(error).__name__}: {words}. This is a bug in doctor: run again with DOCTOR_DEBUG=1 and "

@@ -34,8 +34,10 @@ def check_writable(path: Path) -> None:
     """Refuse a target before the work that fills it.
 
     Raises:
-        UsageError: its folder is missing or it is a folder itself.
+        UsageError: its folder is missing or may not be entered, or it is a folder itself.
     """
+    if os.path.isdir(path.parent) and not os.access(path.parent, os.X_OK):  # noqa: PTH112 - a Path raises there
+        raise UsageError(f"cannot write {path}: the folder {path.parent} may not be entered")
     if path.is_dir():
         raise UsageError(f"cannot write {path}: it is a folder, name a file in it")
     if not path.parent.is_dir():

@@ -130,6 +130,13 @@ def _with_fault(facts: SourceFacts, fault: str | None) -> SourceFacts:
 
 
 def _find(path: Path) -> tuple[_Format, Reader]:
+    try:
+        return _told_by_content(path)
+    except OSError as error:
+        raise EvidenceError(f"{path} cannot be opened: {error.strerror or error}") from error
+
+
+def _told_by_content(path: Path) -> tuple[_Format, Reader]:
     if path.is_dir():
         for known in _FORMATS:
             if known.is_folder and (reader := known.load()).recognises(path, b""):
