@@ -124,12 +124,14 @@ def test_layers_that_repeat_are_no_pieces() -> None:
     assert decode(4, layers=24, name="decode_step").derived().execute("SELECT * FROM piece_step").fetchall() == []
 
 
-@pytest.mark.parametrize(("opened_us", "count"), [(0, 4), (900, 3)])
-def test_a_step_that_was_open_when_the_recording_began_is_one_where_it_is_as_long(opened_us: float, count: int) -> None:
+@pytest.mark.parametrize(("opened_us", "work", "count"), [(0, GEMM, 4), (900, GEMM, 3), (0, "prefill_gemm", 3)])
+def test_a_step_that_was_open_when_the_recording_began_is_one_where_it_is_as_long_and_the_same(
+    opened_us: float, work: str, count: int
+) -> None:
     rows = Rows()
     at = 1_000 + opened_us
     while at < 2_900:  # the first step's range began before the recording did
-        rows.launched(GEMM, at, at + 3, at + 13)
+        rows.launched(work, at, at + 3, at + 13)
         at += 100
     for step in range(1, 4):
         start = at = 1_000 + STEP_US * step
