@@ -9,7 +9,8 @@ and no sampling or routing kernel between. The win is the run replayed without e
 without the copies directly before them (a fused kernel takes strides, grouped heads and a causal mask as they are) and
 without the launches of both. The products stand for the fused kernel; where scores are many, all of them at the pace
 of the run's best ones, since a fused kernel works in tiles whose shape does not depend on the length, while a product
-of 4,001 columns may take six times as long as one of 4,000. How many scores a product has is told by its softmax,
+of 4,001 columns may take six times as long as one of 4,000. Products that attention alone computes in fp32, as PyTorch does
+where no fused kernel takes its mask, go to the 16-bit units. How many scores a product has is told by its softmax,
 which is bound by their bytes. What the fused kernel saves beyond that (writing the scores, the masked half) is not
 promised: the head size is not in a recording.
 
@@ -73,7 +74,8 @@ inner_work AS (
 )
 SELECT softmax_count, inner_ns, longest_ns, longest_start_ns, longest_end_ns,
     (SELECT sum(busy_ns)::BIGINT FROM device_busy) AS busy_ns,
-    (SELECT count(*) FROM device_op WHERE family = 'attention') AS fused_count
+    (SELECT count(*) FROM device_op WHERE family = 'attention') AS fused_count,
+    (SELECT coalesce(sum(device_ns), 0)::BIGINT FROM fp32_attention) AS fp32_ns
 FROM inner_work
 """
 
@@ -116,6 +118,11 @@ CURE = Cure(
     steps=(
         CureStep(Target.DEVICE_OP, Act.REMOVE, GONE),
         CureStep(Target.DEVICE_OP, Act.SCALE, PACED, values={"long_ns": THRESHOLDS["long_ns"].value}),
+        CureStep(
+            Target.DEVICE_OP,
+            Act.SCALE,
+            "SELECT device_op_id, 1.0 / unit_ratio AS factor FROM fp32_attention, half_rate",
+        ),
         CureStep(Target.HOST_CALL, Act.REMOVE, LAUNCHES),
         CureStep(Target.SILENCE, Act.REMOVE, f"{LAUNCHES} AND silence_ns <= pause_ns"),
     ),
@@ -134,20 +141,23 @@ class UnfusedAttention(NamedTuple):
     longest_end_ns: int | None
     busy_ns: int | None
     fused_count: int
+    fp32_ns: int
 
 
 def judge(row: UnfusedAttention) -> Verdict:
     """A tenth of the device's time between the two products of attention."""
     if row.softmax_count < THRESHOLDS["min_count"].value or not row.busy_ns:
         return None
-    share = row.inner_ns / row.busy_ns
-    if share < THRESHOLDS["min_share"].value:
+    share, fp32_share = row.inner_ns / row.busy_ns, row.fp32_ns / row.busy_ns
+    if share + fp32_share < THRESHOLDS["min_share"].value:
         return Cleared(f"attention is not fused, but its softmax and masks take {share:.1%} of the device's time")
     return Finding(
         summary=f"{row.softmax_count} attentions with their scores in memory: softmax, scale and masks between the two products"
-        f" take {share:.0%} of the device's time",
+        f" take {share:.0%} of the device's time"
+        + (f", and the products, computed in fp32, {fp32_share:.0%}" if row.fp32_ns else ""),
         evidence=(
             Evidence("between the two products", share, "share of device time"),
+            *((Evidence("fp32 products of attention", fp32_share, "share of device time"),) if row.fp32_ns else ()),
             Evidence("softmax kernels", float(row.softmax_count), "kernels"),
             Evidence(
                 "longest softmax",

@@ -45,6 +45,7 @@ SELECT coalesce(sum(end_ns - start_ns) FILTER (precision = 'fp32'), 0)::BIGINT A
     coalesce(sum(end_ns - start_ns), 0)::BIGINT AS gemm_ns,
     (SELECT max(compute_major) FROM device WHERE coalesce(vendor, 'nvidia') = 'nvidia') AS compute_major
 FROM device_op, steady_window WHERE family = 'gemm' AND start_ns >= from_ns AND start_ns < until_ns
+    AND device_op_id NOT IN (SELECT device_op_id FROM fp32_attention)
 """
 
 

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from doctor.rule import (
     About,
     Act,
+    Cleared,
     Cure,
     CureStep,
     Evidence,
@@ -53,30 +54,16 @@ THRESHOLDS = {
     "whole_share": Threshold(0.5, "share of matrix-product time", source="most products: the model as such is fp32"),
 }
 
-# Dense bf16 (fp16 before Ampere) against fp32, by vendor datasheets: B200 2250/75, H100 and H200 989/67, RTX 40 165/83,
-# A10 and RTX 30 70/35 (with fp32 accumulation), A100 312/19.5, T4 65/8.1, V100 125/15.7, MI300X 1307/163.
-UNIT_RATIO = """
-    coalesce((SELECT CASE
-        WHEN vendor = 'amd' THEN 8.0
-        WHEN compute_major >= 10 THEN 30.0
-        WHEN compute_major = 9 THEN 14.8
-        WHEN compute_major = 8 AND compute_minor = 0 THEN 16.0
-        WHEN compute_major = 8 THEN 2.0
-        WHEN compute_major = 7 THEN 8.0
-        ELSE 2.0 END
-    FROM device ORDER BY memory_bytes DESC NULLS LAST LIMIT 1), 8.0)
-"""
-
-# Four fifths of the ratio: measured bf16 products reach about 0.8 of the peak, fp32 ones nearly all of theirs.
-PRODUCTS = f"""
+PRODUCTS = """
     SELECT op.device_op_id, op.start_ns, op.end_ns,
-        coalesce(try_cast(regexp_extract(text.text, '(\\d{{2,3}})x(\\d{{2,3}})', 1) AS INTEGER)
-            * try_cast(regexp_extract(text.text, '(\\d{{2,3}})x(\\d{{2,3}})', 2) AS INTEGER), 0) >= $tile_elements
+        coalesce(try_cast(regexp_extract(text.text, '(\\d{2,3})x(\\d{2,3})', 1) AS INTEGER)
+            * try_cast(regexp_extract(text.text, '(\\d{2,3})x(\\d{2,3})', 2) AS INTEGER), 0) >= $tile_elements
             AND NOT regexp_matches(lower(text.text), 'gemv|split_?k')
             AND coalesce(op.grid_blocks, 0) >= 0.5 * coalesce((SELECT max(sm_count) FROM device), 100) AS is_arithmetic_bound,
-        greatest(2.0, 0.8 * {UNIT_RATIO}) AS unit_ratio
+        (SELECT unit_ratio FROM half_rate) AS unit_ratio
     FROM device_op AS op JOIN text ON text_id = name_id, steady_window
     WHERE op.precision = 'fp32' AND op.start_ns >= from_ns AND op.start_ns < until_ns
+        AND op.device_op_id NOT IN (SELECT device_op_id FROM fp32_attention)
 """
 
 SQL = f"""
@@ -88,13 +75,14 @@ gemm AS (
 SELECT count(*) AS product_count, coalesce(sum(end_ns - start_ns), 0)::BIGINT AS fp32_ns, any_value(gemm_ns) AS gemm_ns,
     coalesce(sum(end_ns - start_ns) FILTER (is_arithmetic_bound), 0)::BIGINT AS arithmetic_ns, any_value(unit_ratio)::DOUBLE AS unit_ratio,
     (SELECT sum(busy_ns)::BIGINT FROM device_busy) AS busy_ns, (SELECT max(name) FROM device) AS device_name,
-    arg_max(start_ns, end_ns - start_ns) AS longest_start_ns, arg_max(end_ns, end_ns - start_ns) AS longest_end_ns
+    arg_max(start_ns, end_ns - start_ns) AS longest_start_ns, arg_max(end_ns, end_ns - start_ns) AS longest_end_ns,
+    (SELECT count(*) FROM fp32_attention) AS attention_count
 FROM product, gemm
 """
 
 # A decode kernel reads the cache for one row a sequence: bound by bytes.
-OTHERS = f"""
-    SELECT device_op_id, greatest(2.0, 0.8 * {UNIT_RATIO}) AS unit_ratio,
+OTHERS = """
+    SELECT device_op_id, (SELECT unit_ratio FROM half_rate) AS unit_ratio,
         is_whole AND coalesce(grid_blocks, 0) >= 0.5 * coalesce((SELECT max(sm_count) FROM device), 100)
             AND (family = 'attention' OR regexp_matches(lower(text.text), 'prefill|attention|attn|fmha'))
             AND NOT regexp_matches(lower(text.text), 'decode|split|combine|reduce') AS is_prompt
@@ -139,10 +127,15 @@ class Fp32Products(NamedTuple):
     device_name: str | None
     longest_start_ns: int | None
     longest_end_ns: int | None
+    attention_count: int
 
 
 def judge(row: Fp32Products) -> Verdict:
     """A fifth of the time of all products."""
+    if not row.product_count and row.attention_count:
+        return Cleared(
+            f"the model computes in 16 bits; its {row.attention_count:,} fp32 products are those of attention that is not fused"
+        )
     if not row.product_count or not row.gemm_ns or not row.busy_ns:
         return None
     share = row.fp32_ns / row.gemm_ns

@@ -1,0 +1,38 @@
+-- half_rate: how much faster the matrix units of the largest device are in 16 bits than its fp32 units are, as products reach it.
+-- Dense bf16 (fp16 before Ampere) against fp32, by vendor datasheets: B200 2250/75, H100 and H200 989/67, RTX 40 165/83, A10 and RTX 30 70/35
+-- (with fp32 accumulation), A100 312/19.5, T4 65/8.1, V100 125/15.7, MI300X 1307/163. Four fifths of the ratio: measured bf16 products reach
+-- about 0.8 of the peak, fp32 ones nearly all of theirs.
+CREATE TABLE half_rate AS
+SELECT greatest(2.0, 0.8 * coalesce((
+    SELECT CASE
+        WHEN vendor = 'amd' THEN 8.0
+        WHEN compute_major >= 10 THEN 30.0
+        WHEN compute_major = 9 THEN 14.8
+        WHEN compute_major = 8 AND compute_minor = 0 THEN 16.0
+        WHEN compute_major = 8 THEN 2.0
+        WHEN compute_major = 7 THEN 8.0
+        ELSE 2.0 END
+    FROM device ORDER BY memory_bytes DESC NULLS LAST LIMIT 1), 8.0))::DOUBLE AS unit_ratio;
+
+-- fp32_attention: fp32 products around a softmax in a model whose other products are of 16 bits: attention without a fused kernel widens its
+-- operands. The type of the model has nothing to do with them. The product behind the softmax is the first fp32 one of the next eight
+-- operations: where work is reordered, the projection of the values may stand between.
+CREATE TABLE fp32_attention AS
+WITH pair AS (
+    SELECT product_op_id AS device_op_id FROM softmax_between WHERE before_count <= 12 AND after_count <= 6
+    UNION
+    SELECT min(near.device_op_id)
+    FROM softmax_between JOIN device_op AS softmax ON softmax.device_op_id = softmax_op_id
+    JOIN device_op AS near ON near.device_op_id BETWEEN softmax_op_id + 1 AND softmax_op_id + 8
+        AND near.source_id = softmax.source_id AND near.device_id = softmax.device_id AND near.stream_id = softmax.stream_id
+    WHERE near.family = 'gemm' AND near.precision = 'fp32' AND before_count <= 12 AND after_count <= 6
+    GROUP BY softmax_op_id
+),
+other AS (
+    SELECT coalesce(sum(end_ns - start_ns) FILTER (precision IN ('fp32', 'tf32', 'fp64')), 0) AS wide_ns, sum(end_ns - start_ns) AS all_ns
+    FROM device_op WHERE family = 'gemm' AND device_op_id NOT IN (SELECT device_op_id FROM pair)
+)
+SELECT device_op_id, end_ns - start_ns AS device_ns
+FROM pair JOIN device_op USING (device_op_id), other
+WHERE precision = 'fp32' AND wide_ns < 0.5 * all_ns
+ORDER BY device_op_id;
