@@ -101,7 +101,7 @@ def judge(row: Pauses) -> Verdict:
     recurring = seen >= THRESHOLDS["min_pauses"].value
     name = row.range_name if row.named_ns >= 0.5 * row.silence_ns else None
     inside = f" inside `{name}`" if name else ""
-    each_ms = row.step_silence_ns / 1e6 / seen
+    each_ms = row.step_silence_ns / 1e6 / max(seen, 1)  # all pauses may lie between steps
     is_of_steps = row.step_silence_ns >= 0.5 * row.silence_ns
     lasting = f"{each_ms:.1f} ms a step" if is_of_steps else f"{row.silence_ns / 1e6:.1f} ms in all"
     return Finding(
