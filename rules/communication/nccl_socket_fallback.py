@@ -104,7 +104,7 @@ FIXES = (
         "system",
         "unset NCCL_IB_DISABLE; NCCL_IB_HCA=<cards>; NCCL_NET=IB, which fails in place of falling back",
         "a fallback is noticed at the start and not in the bill",
-        source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html (names in the index of 2.15.5 and in 2.31)",
+        source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html (names in the index of 2.15.5)",
     ),
     Fix(
         "vllm",

@@ -121,7 +121,7 @@ CURE = Cure(
         CureStep(
             Target.DEVICE_OP,
             Act.SCALE,
-            "SELECT device_op_id, 1.0 / unit_ratio AS factor FROM fp32_attention, half_rate",
+            "SELECT device_op_id, time_share AS factor FROM fp32_attention, half_rate",
         ),
         CureStep(Target.HOST_CALL, Act.REMOVE, LAUNCHES),
         CureStep(Target.SILENCE, Act.REMOVE, f"{LAUNCHES} AND silence_ns <= pause_ns"),

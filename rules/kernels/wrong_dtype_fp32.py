@@ -60,7 +60,7 @@ PRODUCTS = """
             * try_cast(regexp_extract(text.text, '(\\d{2,3})x(\\d{2,3})', 2) AS INTEGER), 0) >= $tile_elements
             AND NOT regexp_matches(lower(text.text), 'gemv|split_?k')
             AND coalesce(op.grid_blocks, 0) >= 0.5 * coalesce((SELECT max(sm_count) FROM device), 100) AS is_arithmetic_bound,
-        (SELECT unit_ratio FROM half_rate) AS unit_ratio
+        (SELECT 1.0 / time_share FROM half_rate) AS unit_ratio
     FROM device_op AS op JOIN text ON text_id = name_id, steady_window
     WHERE op.precision = 'fp32' AND op.start_ns >= from_ns AND op.start_ns < until_ns
         AND op.device_op_id NOT IN (SELECT device_op_id FROM fp32_attention)
@@ -82,7 +82,7 @@ FROM product, gemm
 
 # A decode kernel reads the cache for one row a sequence: bound by bytes.
 OTHERS = """
-    SELECT device_op_id, (SELECT unit_ratio FROM half_rate) AS unit_ratio,
+    SELECT device_op_id, (SELECT 1.0 / time_share FROM half_rate) AS unit_ratio,
         is_whole AND coalesce(grid_blocks, 0) >= 0.5 * coalesce((SELECT max(sm_count) FROM device), 100)
             AND (family = 'attention' OR regexp_matches(lower(text.text), 'prefill|attention|attn|fmha'))
             AND NOT regexp_matches(lower(text.text), 'decode|split|combine|reduce') AS is_prompt

@@ -184,7 +184,7 @@ TGI = Fix(
     "tgi",
     "--max-batch-prefill-tokens lower (and --max-input-tokens with it); --cuda-memory-fraction only where nobody else is on the device",
     "the start computes a batch of that many tokens, and so do long prompts later",
-    source="https://huggingface.co/docs/text-generation-inference/reference/launcher (checked on 3.3)",
+    source="https://huggingface.co/docs/text-generation-inference/reference/launcher",
 )
 FIXES = (
     VLLM,

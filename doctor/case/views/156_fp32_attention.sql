@@ -1,9 +1,9 @@
--- half_rate: how much faster the matrix units of the largest device are in 16 bits than its fp32 units are, as products reach it.
+-- half_rate: the time that an fp32 product takes on the 16-bit matrix units of the largest device, as a share of its time.
 -- Dense bf16 (fp16 before Ampere) against fp32, by vendor datasheets: B200 2250/75, H100 and H200 989/67, RTX 40 165/83, A10 and RTX 30 70/35
 -- (with fp32 accumulation), A100 312/19.5, T4 65/8.1, V100 125/15.7, MI300X 1307/163. Four fifths of the ratio: measured bf16 products reach
 -- about 0.8 of the peak, fp32 ones nearly all of theirs.
 CREATE TABLE half_rate AS
-SELECT greatest(2.0, 0.8 * coalesce((
+SELECT 1.0 / greatest(2.0, 0.8 * coalesce((
     SELECT CASE
         WHEN vendor = 'amd' THEN 8.0
         WHEN compute_major >= 10 THEN 30.0
@@ -12,7 +12,7 @@ SELECT greatest(2.0, 0.8 * coalesce((
         WHEN compute_major = 8 THEN 2.0
         WHEN compute_major = 7 THEN 8.0
         ELSE 2.0 END
-    FROM device ORDER BY memory_bytes DESC NULLS LAST LIMIT 1), 8.0))::DOUBLE AS unit_ratio;
+    FROM device ORDER BY memory_bytes DESC NULLS LAST LIMIT 1), 8.0))::DOUBLE AS time_share;
 
 -- fp32_attention: fp32 products around a softmax in a model whose other products are of 16 bits: attention without a fused kernel widens its
 -- operands. The type of the model has nothing to do with them. The product behind the softmax is the first fp32 one of the next eight
