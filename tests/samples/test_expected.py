@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import duckdb
 import pytest
 
 from doctor.diagnosis.catalogue import load_catalogue
@@ -9,17 +12,14 @@ from doctor.scoring.judging import judge
 from doctor.scoring.outcome import Judged
 from doctor.scoring.samples import Sample, find_samples
 from doctor.scoring.tally import Accuracy, accuracy
-from tests.support.recorded import diagnosis_of
+from tests.support.perturbed import with_other_names_and_ids, without_annotations
+from tests.support.recorded import diagnosis_of, saved_case
 from tests.support.samples import SAMPLES
 
 FOUND = find_samples(SAMPLES)
+RECORDINGS = (".nsys-rep", ".pt.trace.json.gz")
 OVER_THE_BOUND = {
-    "engine-eager-attention",  # measured 10.0, bound 3.7
-    "engine-eager-decode",  # measured 9.5 (7.3 to 12.5), bound 13.0 from nsys and 7.0 from Kineto
-    "engine-fp32-prompts",  # measured 5.4, bound 4.7 from nsys and 6.9 from Kineto
-    "engine-poor-draft",  # measured 7.6, bound 1.3 from counted tokens
-    "engine-small-micro-batches",  # measured 6.8, bound 5.4
-    "engine-sync-every-layer",  # measured 1.17 (1.08 to 1.68), bound 1.05
+    "engine-sync-every-layer",  # measured 1.17 (1.08 to 1.68), bound 1.05: the host's noise is wider than the win
 }
 """Samples whose measured win is above the promised bound by more than host noise; `doctor score samples` tells them."""
 
@@ -55,13 +55,58 @@ def test_evidence_gives_what_is_expected_of_it(sample: Sample, place: int) -> No
     assert result.is_right, result.alarms
 
 
+PERTURBED_ONE_BY_ONE = {
+    "launch-bound-decode-nsys-report",
+    "launch-bound-decode-torch-trace",
+    "graph-decode-nsys-report",
+    "graph-decode-torch-trace",
+    "scheduler-pause",
+    "pageable-copies",
+    "sync-trap",
+    "eager-attention",
+    "fp32",
+    "growing-kv",
+    "engine-no-cuda-graphs",
+}
+"""Samples that `tests/doctor/diagnosis/test_invariance.py` changes in four ways, one at a time."""
+STEPS_ONLY_BY_ANNOTATION = {"engine-small-micro-batches"}
+"""Each piece copies its own tokens, so that without annotations it cannot be told from a step of one sequence."""
+CHANGED_BY_NAMES = {"engine-prompts-between-decodes", "transformers-generate-batch"}
+"""The first finding of their traces does change: in the second a kernel's name tells that cuDNN built a plan."""
+
+
+def last_recordings() -> list[object]:
+    """The last recording of every other folder: the trace where there are a report and a trace."""
+    found = [
+        (sample, [place for place, group in enumerate(sample.groups) if group[0].name.endswith(RECORDINGS)])
+        for sample in FOUND
+        if sample.name not in PERTURBED_ONE_BY_ONE | CHANGED_BY_NAMES
+    ]
+    return [pytest.param(sample, places[-1], id=sample.name) for sample, places in found if places]
+
+
+def perturbed(case: duckdb.DuckDBPyConnection) -> None:
+    without_annotations(case)
+    with_other_names_and_ids(case)
+
+
+@pytest.mark.parametrize(("sample", "place"), last_recordings())
+def test_a_copy_without_annotations_with_other_names_and_ids_keeps_the_first_finding(
+    sample: Sample, place: int, tmp_path: Path
+) -> None:
+    [recording] = sample.groups[place]
+    change = with_other_names_and_ids if sample.name in STEPS_ONLY_BY_ANNOTATION else perturbed
+    result = judge(sample, (recording.name,), saved_case(tmp_path, recording).diagnosis(change=change))
+    assert result.found == judged(sample, place).found
+
+
 def test_promised_wins_are_near_the_measured_ones() -> None:
     held = promises_of_all()
     assert held.promised_count >= 25
     assert held.median_abs_log_error is not None
-    assert held.median_abs_log_error <= 0.18
+    assert held.median_abs_log_error <= 0.15
     assert held.share_inside is not None
-    assert held.share_inside >= 0.6
+    assert held.share_inside >= 0.8
     assert held.median_width is not None
     assert held.median_width <= 2
     assert held.median_bound_ratio is not None
