@@ -52,4 +52,9 @@ def _why_none(notes: list[dict[str, object]], window: Window) -> str:
     if not any(note["is_final"] for note in notes):
         return "the command was ended before Python could write the trace"
     steps = max(int(str(note["steps"])) for note in notes)
+    if not steps:
+        return (
+            "the command called no torch.nn.Module twice and replayed no CUDA graph, so it has no steps to count:"
+            " use --profiler nsys, or torch.profiler in the program itself"
+        )
     return f"the command ran {steps} steps, and the window begins after {window.skip_steps}: give fewer --skip-steps"

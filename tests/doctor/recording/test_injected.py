@@ -58,6 +58,7 @@ def test_replays_are_the_steps_once_there_are_any(tmp_path: Path) -> None:
     [
         ([], "no Python process of the command imported torch"),
         ([{"steps": 0, "problem": None, "is_final": False}], "before Python could write"),
+        ([{"steps": 0, "problem": None, "is_final": True}], "it has no steps to count"),
         ([{"steps": 5, "problem": None, "is_final": True}], "ran 5 steps, and the window begins after 8"),
         ([{"steps": 9, "problem": "RuntimeError: busy", "is_final": True}], "refused: RuntimeError: busy"),
     ],
