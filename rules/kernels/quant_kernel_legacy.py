@@ -157,64 +157,63 @@ WIDENING = """
             regexp_matches(lower(name), 'b?float16_copy_kernel') AS is_narrowing
         FROM kernel_name
     ),
-    sequence AS (
-        SELECT op.device_op_id, op.source_id, op.device_id, op.stream_id, op.start_ns, op.end_ns, end_ns - start_ns AS own_ns,
-            is_elementwise, is_gemm, is_product, is_narrowing,
-            row_number() OVER (PARTITION BY op.source_id, op.device_id, op.stream_id ORDER BY op.device_op_id) AS place
+    inside AS (
+        SELECT device_op_id, source_id, device_id, stream_id, end_ns - start_ns AS own_ns, is_elementwise, is_gemm, is_product, is_narrowing
         FROM device_op AS op JOIN named USING (name_id), steady_window
         WHERE op.start_ns >= from_ns AND op.start_ns < until_ns
-            -- most recordings end here, at little cost
+    ),
+    sequence AS MATERIALIZED (  -- most recordings end here, at little cost: too few kernels are long enough to stand before the products
+        SELECT *, (sum(is_product::INTEGER) OVER (PARTITION BY source_id, device_id, stream_id ORDER BY device_op_id ROWS UNBOUNDED PRECEDING))::INTEGER AS block
+        FROM inside
+        WHERE (SELECT count(*) FILTER (is_elementwise AND own_ns >= 1000 * $shortest_us) >= $min_widened * count(*) FILTER (is_product) FROM inside)
             AND (SELECT sum(end_ns - start_ns) FILTER (family IN ('elementwise', 'quantise')) > $min_share * sum(end_ns - start_ns) FILTER (family = 'gemm')
                 FROM device_op)
     ),
-    fed AS (
-        SELECT *, min(CASE WHEN is_product THEN place END) OVER after AS product_place,
-            first_value(CASE WHEN is_product THEN own_ns END IGNORE NULLS) OVER after AS product_ns,
-            max(CASE WHEN is_product THEN place END) OVER before AS block
-        FROM sequence
-        WINDOW before AS (PARTITION BY source_id, device_id, stream_id ORDER BY place ROWS UNBOUNDED PRECEDING),
-            after AS (PARTITION BY source_id, device_id, stream_id ORDER BY place ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING)
+    sized AS MATERIALIZED (
+        SELECT sequence.*, coalesce(is_elementwise AND own_ns > product_ns AND own_ns >= 1000 * $shortest_us, false) AS is_long
+        FROM sequence LEFT JOIN (
+            SELECT source_id, device_id, stream_id, block - 1 AS block, own_ns AS product_ns FROM sequence WHERE is_product) AS fed
+            USING (source_id, device_id, stream_id, block)
     ),
-    sized AS (
-        SELECT *, coalesce(is_elementwise AND own_ns > product_ns AND own_ns >= 1000 * $shortest_us, false) AS is_long FROM fed
+    told AS (  -- a block is a product and what follows it up to the next; sums by block, since windows over millions of rows spill to disk
+        SELECT source_id, device_id, stream_id, block, coalesce(max(device_op_id) FILTER (NOT is_long), -1) AS last_short_id,
+            max(device_op_id) AS last_id, min(device_op_id) FILTER (NOT is_gemm AND (is_long OR NOT is_elementwise)) AS other_id
+        FROM sized GROUP BY ALL
     ),
-    paired AS (
-        SELECT *, is_long AND min(CASE WHEN NOT is_long THEN place END) OVER (PARTITION BY source_id, device_id, stream_id ORDER BY place
-            ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) = product_place AS is_widening
-        FROM sized
+    followed AS (
+        SELECT told.*, coalesce(before.last_id > before.last_short_id, false) AS is_of_widened
+        FROM told LEFT JOIN told AS before ON before.source_id = told.source_id AND before.device_id = told.device_id
+            AND before.stream_id = told.stream_id AND before.block = told.block - 1
     ),
-    told AS (
-        SELECT *, is_product AND coalesce(lag(is_widening) OVER (PARTITION BY source_id, device_id, stream_id ORDER BY place), false) AS is_widened
-        FROM paired
-    ),
-    followed AS (  -- running counts with FILTER are quadratic, sums are not
-        SELECT *, bool_or(is_widened) OVER product AS is_of_widened,
-            sum((NOT is_gemm AND (is_long OR NOT is_elementwise))::INTEGER) OVER (product ORDER BY place) AS other_count,
-            sum((NOT is_gemm)::INTEGER) OVER (product ORDER BY place) AS rank_behind
-        FROM told WINDOW product AS (PARTITION BY source_id, device_id, stream_id, block)
+    paired AS MATERIALIZED (
+        SELECT sized.*, is_long AND device_op_id > last_short_id AS is_widening, is_of_widened, is_product AND is_of_widened AS is_widened,
+            is_of_widened AND NOT is_gemm AND (other_id IS NULL OR device_op_id < other_id) AS is_directly_behind
+        FROM sized JOIN followed USING (source_id, device_id, stream_id, block)
     ),
     behind AS (
         SELECT quantile_disc(count, 0.2) AS scaling_count FROM (
-            SELECT count(*) FILTER (NOT is_gemm AND other_count = 0) AS count FROM followed WHERE is_of_widened
-            GROUP BY source_id, device_id, stream_id, block)
+            SELECT count(*) FILTER (is_directly_behind) AS count FROM paired WHERE is_of_widened GROUP BY source_id, device_id, stream_id, block)
     ),
-    sorted AS (
-        SELECT *, coalesce(is_of_widened AND NOT is_gemm AND other_count = 0 AND rank_behind <= scaling_count, false) AS is_scaling
-        FROM followed, behind
+    scaling AS (
+        SELECT device_op_id FROM paired, behind WHERE is_directly_behind
+        QUALIFY row_number() OVER (PARTITION BY source_id, device_id, stream_id, block ORDER BY device_op_id) <= scaling_count
+    ),
+    total AS (
+        SELECT count(*) FILTER (is_product) AS product_count, count(*) FILTER (is_widened) AS widened_count,
+            coalesce(sum(own_ns) FILTER (is_gemm), 0)::BIGINT AS product_ns, coalesce(sum(own_ns) FILTER (is_widening), 0)::BIGINT AS widening_ns,
+            coalesce(sum(own_ns) FILTER (is_widening AND is_narrowing), 0)::BIGINT AS narrowing_ns,
+            arg_max(device_op_id, own_ns) FILTER (is_widening) AS longest_id
+        FROM paired
     )
 """
 
 WIDENED_SQL = f"""{WIDENING}
-SELECT count(*) FILTER (is_product) AS product_count, count(*) FILTER (is_widened) AS widened_count,
-    coalesce(sum(own_ns) FILTER (is_gemm), 0)::BIGINT AS product_ns, coalesce(sum(own_ns) FILTER (is_widening), 0)::BIGINT AS widening_ns,
-    coalesce(sum(own_ns) FILTER (is_widening AND is_narrowing), 0)::BIGINT AS narrowing_ns,
-    max(scaling_count) AS scaling_count,
-    arg_max(start_ns, own_ns) FILTER (is_widening) AS longest_start_ns, arg_max(end_ns, own_ns) FILTER (is_widening) AS longest_end_ns,
-    (SELECT sum(busy_ns)::BIGINT FROM device_busy) AS busy_ns
-FROM sorted
+SELECT product_count, widened_count, product_ns, widening_ns, narrowing_ns, scaling_count,
+    longest.start_ns AS longest_start_ns, longest.end_ns AS longest_end_ns, (SELECT sum(busy_ns)::BIGINT FROM device_busy) AS busy_ns
+FROM total CROSS JOIN behind LEFT JOIN device_op AS longest ON device_op_id = longest_id
 """
 
-_GONE = f"{WIDENING} SELECT device_op_id FROM sorted WHERE is_widening OR is_scaling"
+_GONE = f"{WIDENING} SELECT device_op_id FROM paired WHERE is_widening UNION ALL SELECT device_op_id FROM scaling"
 _GONE_CALLS = f"""
     WITH gone AS (
         SELECT DISTINCT source_id, pid, tid, interval_id
@@ -222,7 +221,7 @@ _GONE_CALLS = f"""
     )
     SELECT host_call_id FROM thread_call JOIN gone USING (source_id, pid, tid, interval_id) WHERE call_class IN ('launch', 'other')
 """
-_VALUES = {name: THRESHOLDS[name].value for name in ("min_share", "shortest_us")}
+_VALUES = {name: THRESHOLDS[name].value for name in ("min_share", "min_widened", "shortest_us")}
 
 WIDENED_CURE = Cure(
     steps=(
