@@ -83,12 +83,18 @@ covering AS (
     WHERE least(annotation.end_ns, longest.end_ns) - greatest(annotation.start_ns, longest.start_ns) >= 0.8 * longest.silence_ns
     GROUP BY longest.host_call_id
 ),
+long_gap AS (
+    SELECT source_id, device_id, start_ns, end_ns, sum(end_ns - start_ns) OVER (PARTITION BY source_id, device_id ORDER BY start_ns) AS idle_before_end_ns
+    FROM device_gap WHERE end_ns - start_ns > 100000
+),
+edge AS (  -- idle time before the end less that before the start: a join by range would compare every pause with every gap
+    SELECT host_call_id, source_id, device_id, unnest([start_ns, end_ns]) AS time_ns, unnest([-1, 1]) AS sign
+    FROM _pause JOIN (SELECT DISTINCT source_id, device_id FROM long_gap) USING (source_id)
+),
 idle AS (
-    SELECT _pause.host_call_id, sum(least(gap.end_ns, _pause.end_ns) - greatest(gap.start_ns, _pause.start_ns)) AS idle_ns
-    FROM _pause
-    JOIN device_gap AS gap ON gap.start_ns < _pause.end_ns AND gap.end_ns > _pause.start_ns
-    WHERE gap.source_id = _pause.source_id AND gap.end_ns - gap.start_ns > 100000
-    GROUP BY _pause.host_call_id
+    SELECT host_call_id, sum(sign * (idle_before_end_ns - greatest(gap.end_ns - time_ns, 0))) AS idle_ns
+    FROM edge ASOF JOIN long_gap AS gap ON gap.source_id = edge.source_id AND gap.device_id = edge.device_id AND edge.time_ns >= gap.start_ns
+    GROUP BY host_call_id
 )
 SELECT _pause.*, range_name, coalesce(idle_ns, 0)::BIGINT AS idle_ns
 FROM _pause LEFT JOIN covering USING (host_call_id) LEFT JOIN idle USING (host_call_id)

@@ -23,7 +23,8 @@ WITH pair AS (
     UNION
     SELECT min(near.device_op_id)
     FROM softmax_between JOIN device_op AS softmax ON softmax.device_op_id = softmax_op_id
-    JOIN device_op AS near ON near.device_op_id BETWEEN softmax_op_id + 1 AND softmax_op_id + 8
+    CROSS JOIN range(1, 9) AS eight(place)  -- a join by range would compare every softmax with every operation of its stream
+    JOIN device_op AS near ON near.device_op_id = softmax_op_id + place
         AND near.source_id = softmax.source_id AND near.device_id = softmax.device_id AND near.stream_id = softmax.stream_id
     WHERE near.family = 'gemm' AND near.precision = 'fp32' AND before_count <= 12 AND after_count <= 6
     GROUP BY softmax_op_id
