@@ -35,8 +35,9 @@ def run_application(paths: tuple[str, ...], options: DiagnosisOptions, rules: Pa
     """Run the application until it is left.
 
     Raises:
-        UsageError: there is no terminal, the stream that Textual draws on is redirected, or evidence is to come from
-            standard input, which is the keyboard.
+        UsageError: there is no terminal, the stream that Textual draws on is redirected, evidence is to come from
+            standard input, which is the keyboard, or a path matches nothing.
+        EvidenceError: nothing that the paths name is evidence.
     """
     if "-" in paths:
         raise UsageError(f"{_KEYBOARD_NEEDED}: save what comes from standard input and name the file")
@@ -44,6 +45,15 @@ def run_application(paths: tuple[str, ...], options: DiagnosisOptions, rules: Pa
         raise UsageError(f"{_KEYBOARD_NEEDED}, and this is neither: use `doctor diagnose`")
     if not sys.stderr.isatty():
         raise UsageError("a terminal application draws on standard error: leave that to the terminal")
+    if paths:
+        _check_evidence(paths)
     from doctor.tui.app import DoctorApp
 
     DoctorApp(paths, options, rules, reader).run()
+
+
+def _check_evidence(paths: tuple[str, ...]) -> None:
+    from doctor.discovery import discovered
+
+    with discovered(paths):  # the application would take the screen before it says so
+        pass

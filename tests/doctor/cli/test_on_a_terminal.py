@@ -21,19 +21,19 @@ XTERM = {"TERM": "xterm-256color"}
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def on_a_terminal(*arguments: str, environment: dict[str, str], columns: int = 80) -> str:
+def on_a_terminal(*arguments: str, environment: dict[str, str], columns: int = 80, exit_code: int = 0) -> str:
     """What a terminal of that width receives, standard output and standard error together."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     kept = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "NO_COLOR", "TERM"}}
     program = [sys.executable, "-m", "doctor.cli.main", *arguments]
-    with subprocess.Popen(program, stdout=theirs, stderr=theirs, env=kept | environment) as process:
+    with subprocess.Popen(program, stdin=theirs, stdout=theirs, stderr=theirs, env=kept | environment) as process:
         os.close(theirs)
         received = b""
         while piece := _read(ours):
             received += piece
     os.close(ours)
-    assert process.returncode == 0
+    assert process.returncode == exit_code
     return received.decode("utf-8").replace("\r\n", "\n")
 
 
@@ -68,6 +68,15 @@ def test_the_application_says_why_it_cannot_draw_where_standard_error_is_redirec
     os.close(theirs)
     assert done.returncode == 2
     assert "draws on standard error" in (tmp_path / "errors").read_text()
+
+
+@pytest.mark.parametrize(("name", "said"), [("nosuch", "no file or folder"), ("photo.png", "is an image")])
+def test_the_application_does_not_open_for_what_is_no_evidence(name: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(40))
+    text = on_a_terminal("tui", str(tmp_path / name), environment=XTERM, columns=200, exit_code=2)
+    assert said in text
+    assert len(text.splitlines()) == 1
+    assert "\x1b[?1049h" not in text
 
 
 def test_progress_leaves_nothing_on_the_screen() -> None:
