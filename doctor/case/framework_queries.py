@@ -13,7 +13,8 @@ def frameworks(connection: duckdb.DuckDBPyConnection) -> tuple[str, ...]:
     """Frameworks that the evidence names, as rules call them in their fixes; what tells most directly first.
 
     In this order: what an engine logged, an error text or a server's figures; ranges and Python functions of a
-    recording; names of operators and kernels; that PyTorch recorded or failed. Serving engines import transformers,
+    recording; names of operators and kernels; that PyTorch recorded or failed, as an out-of-memory text that names
+    nobody else tells by its words. Serving engines import transformers,
     SGLang runs kernels of vLLM, and both run kernels of TensorRT-LLM, never the other way round: of two that show in
     the same way the first stands first.
     """
@@ -49,7 +50,7 @@ seen AS (
         WHERE list_contains($own_ranges, text)
     ) WHERE range_count >= $least
     UNION ALL SELECT framework, 7 FROM (
-        SELECT framework FROM oom_event UNION ALL SELECT framework FROM memory_refusal
+        SELECT coalesce(framework, 'pytorch') AS framework FROM oom_event UNION ALL SELECT framework FROM memory_refusal
     ) WHERE framework = 'pytorch'
 )
 SELECT framework FROM (

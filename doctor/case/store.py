@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 import weakref
@@ -184,7 +185,8 @@ def _comment(connection: duckdb.DuckDBPyConnection, subject: str, comment: str |
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+    """What DuckDB says, without the folder that it adds to a file's name."""
+    return re.sub(r'"/[^"]*/([^"/]+)"', r'"\1"', str(error).splitlines()[0]) if str(error) else type(error).__name__
 
 
 _COLUMNS = "SELECT table_name, column_name FROM duckdb_columns() WHERE database_name = current_database()"

@@ -10,7 +10,7 @@ import click
 
 from doctor.cli.exit_codes import ExitCode
 from doctor.cli.options import FrameworkName, SeverityName
-from doctor.cli.output import check_writable, say, write
+from doctor.cli.output import check_writable, refuse_to_replace, say, write
 from doctor.errors import UsageError
 from doctor.rule import Severity
 
@@ -55,6 +55,7 @@ def command(paths: tuple[str, ...], **options: Any) -> int:
     request = _Request(**options)
     if request.output is not None:
         check_writable(request.output)
+        refuse_to_replace(map(Path, paths), request.output)
     checks = _chosen(_checks(paths, request), request.only)
     results = tuple(run_check(_for_framework(check, request.framework)) for check in checks)
     _say_what_was_left_out(results)

@@ -66,13 +66,13 @@ def _side(path: str) -> Side:
     from doctor.diagnosis.catalogue import load_catalogue
     from doctor.diagnosis.options import DiagnosisOptions
     from doctor.diagnosis.runner import diagnose_case
-    from doctor.reports.runs import other_runs_line
+    from doctor.reports.runs import other_runs_line_as_typed
     from doctor.reports.wording import incomplete_lines
 
     with contextlib.closing(api.load(path)) as case:
         diagnosis = diagnose_case(case, load_catalogue(None), DiagnosisOptions())
         for line in incomplete_lines(diagnosis):
             say(f"{path} is incomplete: {line}")
-        if line := other_runs_line(diagnosis):
+        if line := other_runs_line_as_typed(diagnosis):
             say(f"{path}: {line}")
         return side_of_case(case, diagnosis)

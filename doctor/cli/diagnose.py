@@ -14,7 +14,7 @@ import click
 
 from doctor.cli.exit_codes import ExitCode
 from doctor.cli.options import FrameworkName, Seconds, SeverityName, TimeWindow
-from doctor.cli.output import check_writable, say, say_what_was_left_out, write
+from doctor.cli.output import check_writable, refuse_to_replace, say, say_what_was_left_out, write
 from doctor.cli.progress import ProgressBars
 from doctor.cli.tui import run_application
 from doctor.errors import UsageError
@@ -97,7 +97,7 @@ def _run(request: _Request) -> int:
     from doctor.discovery import discovered
     from doctor.fingerprint import with_fingerprints
     from doctor.reports.presentation import render
-    from doctor.reports.runs import other_runs_line
+    from doctor.reports.runs import other_runs_line_as_typed
 
     _check(request)
     history = _history(request.history)
@@ -108,6 +108,7 @@ def _run(request: _Request) -> int:
     window = WindowChoice(request.window, request.range_name)
     with ProgressBars(is_wanted=request.has_progress) as bars, discovered(request.paths) as found:
         _say_what_was_skipped(found)
+        refuse_to_replace((file.path for file in found.evidence), request.output)
         with (
             _kept_when_done(request.save),
             closing(load_evidence(found.evidence, request.save, request.reader, bars.file, window)) as case,
@@ -116,7 +117,7 @@ def _run(request: _Request) -> int:
             say_what_was_left_out(unread_files(case))
             diagnosis = diagnose_case(case, rules, _options(request))
         is_on_screen = request.output_format == "terminal" and request.output is None
-        if not is_on_screen and (line := other_runs_line(diagnosis)):
+        if not is_on_screen and (line := other_runs_line_as_typed(diagnosis)):
             say(line)
         if request.output_format == "html" or request.history is not None:
             diagnosis = with_fingerprints(diagnosis, found.evidence)

@@ -44,6 +44,19 @@ def check_writable(path: Path) -> None:
         raise UsageError(f"cannot write {path}: there is no folder {path.parent}, make it first")
 
 
+def refuse_to_replace(evidence: Iterable[Path], target: Path | None) -> None:
+    """Refuse a target that is one of the files that are read: the report would take its place.
+
+    Raises:
+        UsageError: it is.
+    """
+    if target is None or not target.exists():
+        return
+    for path in evidence:
+        if path.exists() and target.samefile(path):
+            raise UsageError(f"cannot write {target}: it is the evidence itself, name another file")
+
+
 def write(text: str, target: Path | None) -> None:
     """Write a whole document to a file, or to standard output where `target` is None.
 

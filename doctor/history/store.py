@@ -14,6 +14,7 @@ from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateTable, SetColumnComment, SetTableComment
 
 from doctor.errors import HistoryError, ToolMissingError, UsageError
+from doctor.formats.private_paths import without_folders
 from doctor.history import tables
 from doctor.history.address import file_of, parse_address, shown
 from doctor.history.entries import HistoryEntry, HistoryFile, HistoryFinding
@@ -88,7 +89,7 @@ class History:
         if _LOCKED in str(error):
             return f"is being written by another process for over {_PATIENCE_S:.0f} s: try again later"
         cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-        line = " ".join(str(cause).split("\n")[0].split())
+        line = without_folders(" ".join(str(cause).split("\n")[0].split()))
         password = self._url.password
         return f"cannot be used: {line.replace(str(password), '***') if password else line}"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import PurePath
 
@@ -15,22 +15,32 @@ _MOST_FILES = 4
 
 
 def other_runs_line(diagnosis: Diagnosis) -> str:
-    """One line: how many runs there are, which one this is, how to diagnose the others; empty where there is one."""
+    """One line: how many runs there are, which one this is, how to diagnose the others; empty where there is one.
+
+    Files are named without their folders, for pages that others read.
+    """
+    return _line(diagnosis, lambda file: PurePath(file.path).name)
+
+
+def other_runs_line_as_typed(diagnosis: Diagnosis) -> str:
+    """The same with paths as they were given, for the one who gave them: the commands in it can be run."""
+    return _line(diagnosis, lambda file: file.path)
+
+
+def _line(diagnosis: Diagnosis, name: Callable[[EvidenceFile], str]) -> str:
     runs = [tuple(files) for _, files in groupby(diagnosis.evidence, key=lambda file: file.run)]
     mine = [file for file in diagnosis.evidence if file.run == 1]
     others = [files for files in runs if files[0].run > 1]
     if not others:
         return ""
-    told = "; ".join(f"`doctor diagnose {_names(files)}` ({_reason(files)})" for files in others[:_MOST_RUNS])
+    told = "; ".join(f"`doctor diagnose {_names(files, name)}` ({_reason(files)})" for files in others[:_MOST_RUNS])
     more = f"; and {len(others) - _MOST_RUNS} more" if len(others) > _MOST_RUNS else ""
-    return (
-        f"{len(others) + 1} runs in this evidence. Diagnosed: {_names(mine)}. The others, each by itself: {told}{more}"
-    )
+    here = f"{len(others) + 1} runs in this evidence. Diagnosed: {_names(mine, name)}"
+    return f"{here}. The others, each by itself: {told}{more}"
 
 
-def _names(files: Sequence[EvidenceFile]) -> str:
-    names = [shlex.quote(wording.clean(PurePath(file.path).name or file.path)) for file in files]
-    names = list(dict.fromkeys(names))
+def _names(files: Sequence[EvidenceFile], name: Callable[[EvidenceFile], str]) -> str:
+    names = list(dict.fromkeys(shlex.quote(wording.clean(name(file) or file.path)) for file in files))
     return " ".join(names[:_MOST_FILES]) + (" ..." if len(names) > _MOST_FILES else "")
 
 

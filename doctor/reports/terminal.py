@@ -17,7 +17,7 @@ from rich.text import Text
 from doctor.diagnosis.outcome import Diagnosis, RankedFinding
 from doctor.reports import sparkline, wording
 from doctor.reports.presentation import Presentation
-from doctor.reports.runs import other_runs_line
+from doctor.reports.runs import other_runs_line_as_typed
 from doctor.reports.text_console import as_text
 from doctor.rule import Severity
 from doctor.units import format_speedup
@@ -97,7 +97,7 @@ def _incomplete(diagnosis: Diagnosis) -> RenderableType | None:
 
 def _other_runs(diagnosis: Diagnosis) -> RenderableType | None:
     """What was left out as another run stands beside the verdict too: it may be what was asked about."""
-    line = other_runs_line(diagnosis)
+    line = other_runs_line_as_typed(diagnosis)
     return _indented(_beside(Text(" OTHER RUNS ", style="bold yellow reverse"), Text(line))) if line else None
 
 

@@ -35,6 +35,7 @@ from doctor.rule import (
     Verdict,
     Where,
 )
+from doctor.units import format_counted
 
 ABOUT = About(
     id="host-dispatch-bound",
@@ -144,7 +145,7 @@ def cure(*, recurring: bool) -> Cure:
 
 def judge(row: Dispatch) -> Verdict:
     """Idle time behind an empty queue makes the suspicion; the replay says what it is worth."""
-    if not row.device_count:
+    if not row.device_count or not row.kernel_count:
         return None
     idle_share = (row.idle_ns or 0) / (row.window_ns * row.device_count)
     if idle_share < THRESHOLDS["min_idle_share"].value or row.longest_start_ns is None:
@@ -152,14 +153,16 @@ def judge(row: Dispatch) -> Verdict:
     if row.launch_count < row.step_count:
         return Cleared(
             f"the device stood idle for {idle_share:.0%} of the window until the next launch came, but a step is replayed as a graph:"
-            f" {row.launch_count:,} kernel launches in {row.step_count:,} steps"
+            f" {format_counted(row.launch_count, 'kernel launch', 'kernel launches')} in {format_counted(row.step_count, 'step')}"
         )
     recurring = row.step_count >= THRESHOLDS["min_steps"].value
     per_step = (
-        f"{row.launch_count / row.step_count:,.0f} launches a step" if recurring else f"{row.kernel_count:,} kernels"
+        f"{row.launch_count / row.step_count:,.0f} launches a step"
+        if recurring
+        else f"{format_counted(row.kernel_count, 'kernel')}"
     )
     return Finding(
-        summary=f"the device ran out of work {row.gap_count:,} times and stood idle for {idle_share:.0%} of the window"
+        summary=f"the device ran out of work {format_counted(row.gap_count, 'time')} and stood idle for {idle_share:.0%} of the window"
         f" until the next launch came ({per_step}, median kernel {(row.kernel_median_ns or 0) / 1e3:.1f} us)",
         evidence=(
             Evidence("idle with an empty queue", idle_share, "share of window"),
@@ -178,7 +181,7 @@ def judge(row: Dispatch) -> Verdict:
         ),
         cure=cure(recurring=recurring),
         confidence=0.9 if recurring else 0.6,
-        cleared=f"the queue ran empty {row.gap_count:,} times, but in the steps that come back the launches keep ahead"
+        cleared=f"the queue ran empty {format_counted(row.gap_count, 'time')}, but in the steps that come back the launches keep ahead"
         " of the device",
         max_severity=Severity.CRITICAL if recurring else Severity.LOW,
     )

@@ -33,6 +33,7 @@ from doctor.rule import (
     Verdict,
     Where,
 )
+from doctor.units import format_counted
 
 ABOUT = About(
     id="step-gap-scheduler",
@@ -63,7 +64,7 @@ SELECT count(*) AS pause_count, count(DISTINCT step_id) AS step_count, coalesce(
     coalesce(sum(idle_ns), 0)::BIGINT AS idle_ns,
     arg_max(start_ns, silence_ns) AS longest_start_ns, arg_max(end_ns, silence_ns) AS longest_end_ns,
     (SELECT range_name FROM named) AS range_name, coalesce((SELECT named_ns FROM named), 0)::BIGINT AS named_ns,
-    (SELECT count(*) FROM step) AS all_step_count,
+    (SELECT count(*) FROM step) AS all_step_count, (SELECT count(*) FROM device_busy) AS device_count,
     (SELECT until_ns - from_ns FROM steady_window) AS window_ns
 FROM pause
 """
@@ -82,6 +83,7 @@ class Pauses(NamedTuple):
     range_name: str | None
     named_ns: int
     all_step_count: int
+    device_count: int
     window_ns: int
 
 
@@ -103,10 +105,11 @@ def judge(row: Pauses) -> Verdict:
     inside = f" inside `{name}`" if name else ""
     each_ms = row.step_silence_ns / 1e6 / max(seen, 1)  # all pauses may lie between steps
     is_of_steps = row.step_silence_ns >= 0.5 * row.silence_ns
+    idle_share = row.idle_ns / (row.window_ns * max(row.device_count, 1))
     lasting = f"{each_ms:.1f} ms a step" if is_of_steps else f"{row.silence_ns / 1e6:.1f} ms in all"
     return Finding(
-        summary=f"the launching thread fell silent {row.pause_count} times, {lasting}{inside};"
-        f" the device idled for {row.idle_ns / row.window_ns:.0%} of the window meanwhile",
+        summary=f"the launching thread fell silent {format_counted(row.pause_count, 'time')}, {lasting}{inside};"
+        f" the device idled for {idle_share:.0%} of the window meanwhile",
         evidence=(
             Evidence(
                 "longest pause",
@@ -115,11 +118,11 @@ def judge(row: Pauses) -> Verdict:
                 Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns, range=name),
             ),
             Evidence("pauses", float(row.pause_count), "pauses"),
-            Evidence("device idle in pauses", row.idle_ns / row.window_ns, "share of window"),
+            Evidence("device idle in pauses", idle_share, "share of window"),
         ),
         cure=CURE,
         confidence=0.9 if name else 0.75,
-        cleared=f"{row.pause_count} pauses of the launching thread, but the device had work meanwhile",
+        cleared=f"{format_counted(row.pause_count, 'pause')} of the launching thread, but the device had work meanwhile",
         label=f"{name} takes {each_ms:.2g} ms a step" if name and is_of_steps else "",
         max_severity=Severity.CRITICAL if recurring else Severity.LOW,
     )

@@ -54,7 +54,8 @@ def judge(row: Seen) -> Verdict:
     """In use, and nobody to name."""
     is_busy = (row.busy_share or 0.0) >= THRESHOLDS["least_busy"].value
     is_used = row.used_bytes >= THRESHOLDS["least_share"].value * row.total_bytes or is_busy
-    is_nameless = row.process_count == 0 and (row.process_list == "empty" or row.is_pid_namespace or is_busy)
+    is_denied = row.process_list == "empty" or (row.process_list == "none" and is_busy)
+    is_nameless = row.process_count == 0 and (is_denied or row.is_pid_namespace)
     is_absent = 0 < row.process_count == row.absent_count
     if not is_used or not (is_nameless or is_absent):
         return None

@@ -52,8 +52,7 @@ def operators(events: Sequence[TraceEvent], op_kind: str) -> pa.RecordBatch:
     """
     names = texts([event.name for event in events])
     if op_kind == "python_function":
-        short = [None if name is None else without_folders(name) for name in names.dictionary.to_pylist()]
-        names = pa.DictionaryArray.from_arrays(names.indices, pa.array(short, pa.string()))
+        names = _without_folders(names)
     return pa.RecordBatch.from_pydict(
         {
             **_on_thread(events),
@@ -69,12 +68,17 @@ def operators(events: Sequence[TraceEvent], op_kind: str) -> pa.RecordBatch:
     )
 
 
+def _without_folders(names: pa.DictionaryArray) -> pa.DictionaryArray:
+    short = [None if name is None else without_folders(name) for name in names.dictionary.to_pylist()]
+    return pa.DictionaryArray.from_arrays(names.indices, pa.array(short, pa.string()))
+
+
 def user_annotations(events: Sequence[TraceEvent]) -> pa.RecordBatch:
     """Rows of `nvtx_range`: what the program marked with `record_function`, and the profiler's steps."""
     return pa.RecordBatch.from_pydict(
         {
             **_on_thread(events),
-            "name": texts([event.name for event in events]),
+            "name": _without_folders(texts([event.name for event in events])),
             "range_kind": pa.repeat("push_pop", len(events)),
         }
     )

@@ -25,6 +25,8 @@ _UUIDS = frozenset({"uuid", "gpu_uuid"})
 _PLAIN_FIELDS = frozenset({"serial", "gpu_serial", "count", "fan.speed", "vbios_version"})
 _FEWEST_FIELDS = 2
 _MOST_DEVICES = 4096
+_BETWEEN_LOOKS_NS = 90_000_000
+"""Rows of one look are milliseconds apart; `nvidia-smi` looks again after 100 ms at the earliest."""
 
 
 class NvidiaSmiCsvScanner:
@@ -43,6 +45,7 @@ class NvidiaSmiCsvScanner:
         self._is_of_processes = False
         self._look = -1
         self._seen: set[Any] = set()
+        self._time_ns: int | None = None
         self._devices: dict[str, int] = {}
         self._found = False
         self._is_headless = False
@@ -116,7 +119,7 @@ class NvidiaSmiCsvScanner:
     def _sample(self, row: dict[str, Any]) -> None:
         uuid = row.pop("uuid", None)
         key = row.get("device_id", row.get("pci_bus_id", uuid))
-        if key in self._seen:
+        if key in self._seen or (key is None and self._is_later(row)):
             self._look, self._seen = self._look + 1, set()
         device_id = row.get("device_id", len(self._seen))
         self._seen.add(key if key is not None else len(self._seen))
@@ -125,6 +128,12 @@ class NvidiaSmiCsvScanner:
                 self._devices[name] = device_id
         self._rows["gpu_sample"].append({"look_id": self._look, **row, "device_id": device_id})
         self._found = True
+
+    def _is_later(self, row: dict[str, Any]) -> bool:
+        """Tell by its time that a row without the name of its device belongs to the next look."""
+        time_ns, before_ns = row.get("time_ns"), self._time_ns
+        self._time_ns = time_ns
+        return time_ns is not None and before_ns is not None and time_ns - before_ns >= _BETWEEN_LOOKS_NS
 
     def _process(self, row: dict[str, Any]) -> None:
         if row.get("pid") is None:

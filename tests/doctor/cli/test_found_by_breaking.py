@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+import doctor
 from doctor.cli.main import main
+from tests.support.samples import sample, trace_of
+from tests.support.trace_builder import Program, decode_step
 
 COMMAND = "vllm serve meta-llama/Llama-3.1-8B --enforce-eager --max-model-len 8192\n"
 BUSY_CARD = """\
@@ -68,3 +71,50 @@ def test_a_busy_device_whose_processes_are_not_shown_is_held_by_no_dead_one(
     assert main(["diagnose", str(tmp_path / "smi.txt"), "--format", "json", "--no-progress"]) == 0
     found = {finding["rule"] for finding in json.loads(capsys.readouterr().out)["findings"]}
     assert found == {"hidden-owner-pid-namespace"}
+
+
+@pytest.mark.parametrize("command", ["diagnose", "check"])
+def test_a_report_never_takes_the_place_of_its_evidence(
+    command: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "trace.nsys-rep"
+    path.write_bytes(trace_of(sample("launch-bound-decode-nsys-report")).read_bytes())
+    before = path.read_bytes()
+    assert main([command, str(path), "-o", str(path)]) == 2
+    assert "it is the evidence itself" in capfd.readouterr().err
+    assert path.read_bytes() == before
+
+
+def test_looks_of_one_device_without_an_index_are_no_more_devices(tmp_path: Path) -> None:
+    rows = [f"2026/11/29 10:00:{second:02}.000, NVIDIA H100, 50 %, 1000 MiB, 81559 MiB" for second in range(9)]
+    path = tmp_path / "smi.csv"
+    path.write_text("\n".join(["timestamp, name, utilization.gpu [%], memory.used [MiB], memory.total [MiB]", *rows]))
+    with doctor.load(path) as case:
+        assert case.execute("SELECT count(DISTINCT device_id), count(*) FROM gpu_sample").fetchall() == [(1, 9)]
+
+
+def test_folders_in_the_names_of_ranges_are_not_kept(tmp_path: Path) -> None:
+    program = Program()
+    with program.annotation("load /home/somebody/secret/weights.safetensors"):
+        decode_step(program)
+    with doctor.load(program.write(tmp_path / "trace.json")) as case:
+        names = [name for (name,) in case.execute("SELECT text FROM text WHERE text LIKE '%safetensors'").fetchall()]
+    assert names == ["load weights.safetensors"]
+
+
+def test_an_out_of_memory_text_that_names_nobody_gets_the_settings_of_torch_first(tmp_path: Path) -> None:
+    path = tmp_path / "error.txt"
+    path.write_text(
+        "CUDA out of memory. Tried to allocate 128.00 MiB. GPU 0 has a total capacity of 79.15 GiB of which"
+        " 100.00 MiB is free. Including non-PyTorch memory, this process has 79.05 GiB memory in use."
+        " Of the allocated memory 78.30 GiB is allocated by PyTorch, and 20.00 MiB is reserved by PyTorch but unallocated."
+    )
+    assert doctor.diagnose(path).frameworks == ("pytorch",)
+
+
+def test_a_table_that_never_asked_for_processes_hides_none(tmp_path: Path) -> None:
+    path = tmp_path / "smi.csv"
+    path.write_text(
+        "index, utilization.gpu [%], memory.used [MiB], memory.total [MiB]\n0, 97 %, 60000 MiB, 81920 MiB\n"
+    )
+    assert "hidden-owner-pid-namespace" not in {finding.rule for finding in doctor.diagnose(path).findings}
