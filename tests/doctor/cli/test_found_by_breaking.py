@@ -107,7 +107,7 @@ def test_an_out_of_memory_text_that_names_nobody_gets_the_settings_of_torch_firs
     path.write_text(
         "CUDA out of memory. Tried to allocate 128.00 MiB. GPU 0 has a total capacity of 79.15 GiB of which"
         " 100.00 MiB is free. Including non-PyTorch memory, this process has 79.05 GiB memory in use."
-        " Of the allocated memory 78.30 GiB is allocated by PyTorch, and 20.00 MiB is reserved by PyTorch but unallocated."
+        " Of the allocated memory 78.30 GiB is allocated by PyTorch, and 20.00 MiB is reserved but unallocated."
     )
     assert doctor.diagnose(path).frameworks == ("pytorch",)
 
