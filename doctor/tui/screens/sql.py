@@ -44,7 +44,7 @@ class SqlScreen(DoctorScreen):
         Binding("f5,ctrl+r", "run", "Run", key_display="^r", priority=True),
         Binding("ctrl+s", "export", "Export", key_display="^s", priority=True),
         Binding("f6,ctrl+g", "tables", "Tables", key_display="^g", priority=True),
-        Binding("escape", "stop", "Stop or leave the query", show=False),
+        Binding("escape", "stop", "Leave query", key_display="esc"),
     ]
 
     def compose_body(self) -> ComposeResult:

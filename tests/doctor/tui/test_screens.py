@@ -58,6 +58,19 @@ def test_a_finding_leads_to_its_place_and_back(small: Stage) -> None:
     small.play(scene)
 
 
+def test_zooming_into_a_gap_ends_at_the_kernel_that_ends_it(small: Stage) -> None:
+    async def scene(person: Terminal) -> None:
+        await person.go("diagnosis")
+        await person.press("enter")
+        await person.sees("194 us  Nothing runs here")
+        for _ in range(9):
+            await person.press("plus")
+            await person.settled()
+        assert re.search(r"GPU0 str 7 +▏\S{3,}", person.text), person.text
+
+    small.play(scene)
+
+
 def test_the_timeline_is_zoomed_until_a_kernel_can_be_read(small: Stage) -> None:
     async def scene(person: Terminal) -> None:
         await person.go("diagnosis")
@@ -178,6 +191,22 @@ def test_a_query_is_run_read_only_and_its_answer_exported(large: Stage, tmp_path
 
     large.play(scene)
     assert pq.read_table(target).num_rows == 9
+
+
+def test_escape_leaves_the_query_so_that_digits_change_screens_again(small: Stage) -> None:
+    async def scene(person: Terminal) -> None:
+        await person.go("diagnosis")
+        await person.press("6")
+        await person.sees("device_op |esc Leave query")
+        query = person.app.screen.query_one("#query", TextArea)
+        await person.until(lambda: bool(query.has_focus), "focus")
+        assert "esc Leave query" in person.text
+        text = query.text
+        await person.press("escape", "3")
+        await person.sees("34 of 34")
+        assert query.text == text
+
+    small.play(scene)
 
 
 def test_vitals_show_the_devices_or_say_why_there_are_none() -> None:

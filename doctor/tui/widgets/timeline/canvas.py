@@ -239,8 +239,18 @@ class TimelineCanvas(Widget, can_focus=True):
     # Keys -------------------------------------------------------------------------------------------------------
 
     def action_zoom(self, direction: int) -> None:
-        """Enlarge or shrink around the cursor."""
-        self._look(self._view.zoomed(_ZOOM**direction, self._cursor_ns), self._cursor_ns, self._item)
+        """Enlarge or shrink around the cursor; where nothing runs there, around the nearer end of that silence."""
+        self._look(self._view.zoomed(_ZOOM**direction, self._middle_of_zoom), self._cursor_ns, self._item)
+
+    @property
+    def _middle_of_zoom(self) -> int:
+        """The cursor, or the work nearest to it that is in sight: zooming into a gap would lose all work."""
+        before, after = (None, None) if self._picture is None else self._picture.silence_ns
+        if (before or self._cursor_ns) > self._cursor_ns or (after or self._cursor_ns) < self._cursor_ns:
+            return self._cursor_ns  # the picture is of where the cursor was before
+        here = self._view.cell_of(self._cursor_ns)
+        ends = [end for end in (after, before) if end is not None and 0 <= self._view.cell_of(end) < self._view.cells]
+        return min(ends, key=lambda end: abs(self._view.cell_of(end) - here), default=self._cursor_ns)
 
     def action_pan(self, direction: int) -> None:
         """Move by half a screen; the cursor keeps its place on the screen."""
