@@ -102,6 +102,6 @@ def _from_file(path: Path) -> ModuleType:
     sys.modules[name] = module  # NamedTuple and dataclasses look their module up
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script among them may end itself
         raise CatalogueError(f"the rule file {path} does not load: {type(error).__name__}: {error}") from error
     return module

@@ -95,7 +95,7 @@ def _is_export(path: Path) -> bool:
             sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
         ) as database:
             names = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    except sqlite3.Error:
+    except (sqlite3.Error, UnicodeDecodeError):
         return True  # a damaged one is refused with its own words
     return any(name.startswith(("META_DATA_", "TARGET_INFO_", "CUPTI_ACTIVITY_", "NVTX_EVENTS")) for name in names)
 

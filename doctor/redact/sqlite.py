@@ -51,7 +51,7 @@ def redact_sqlite(path: Path, target: Path) -> None:
             connection.execute("VACUUM")
         finally:
             connection.close()
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite quotes damaged names in its messages
         raise DamagedEvidenceError(f"{path} is damaged ({error}): redact the whole export instead") from error
 
 

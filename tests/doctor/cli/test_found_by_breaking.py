@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,20 @@ def test_a_table_that_never_asked_for_processes_hides_none(tmp_path: Path) -> No
         "index, utilization.gpu [%], memory.used [MiB], memory.total [MiB]\n0, 97 %, 60000 MiB, 81920 MiB\n"
     )
     assert "hidden-owner-pid-namespace" not in {finding.rule for finding in doctor.diagnose(path).findings}
+
+
+def test_a_script_among_the_rules_of_ones_own_ends_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "script.py").write_text("raise SystemExit(7)\n")
+    assert main(["rules", "--rules", str(tmp_path)]) == 2
+    assert "does not load: SystemExit: 7" in capfd.readouterr().err
+
+
+def test_redact_refuses_an_export_whose_table_names_are_damaged(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "trace.sqlite"
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER)")
+    path.write_bytes(path.read_bytes().replace(b"CUPTI_ACTIVITY_KIND_KERNEL", b"CUPTI_ACTIVITY_KIND_KER\xdd\xddL"))
+    assert main(["redact", str(path), "-o", str(tmp_path / "out.sqlite")]) == 2
+    assert "damaged" in capfd.readouterr().err
