@@ -48,6 +48,11 @@ def format_count(count: float) -> str:
     return f"{count:,.0f}" if float(count).is_integer() else f"{count:,.1f}"
 
 
+def format_counted(count: float, noun: str, plural: str = "") -> str:
+    """A count with what is counted: `1 step`, `2 steps`; `plural` where it is not the noun with an s."""
+    return f"{format_count(count)} {noun if count == 1 else plural or f'{noun}s'}"
+
+
 def parse_ns(text: str) -> int:
     """Nanoseconds of a time such as `1.2s`, `340 ms`, `15us` or plain `1200000`.
 

@@ -25,7 +25,15 @@ from doctor.diagnosis.outcome import (
 )
 from doctor.reports.collecting import Recipe, recipe_for
 from doctor.rule import Evidence, Fix, Severity, Where
-from doctor.units import format_bytes, format_count, format_ns, format_rate, format_share, format_speedup
+from doctor.units import (
+    format_bytes,
+    format_count,
+    format_counted,
+    format_ns,
+    format_rate,
+    format_share,
+    format_speedup,
+)
 
 _FRAMEWORKS = {
     "pytorch": "PyTorch",
@@ -175,8 +183,8 @@ def _verdict_without_guilt(diagnosis: Diagnosis) -> str:
     unchecked = len(diagnosis.not_run)
     if diagnosis.window is None and unchecked and not diagnosis.checked_count:
         return "Nothing could be diagnosed: this evidence holds none of what the rules need"
-    notes = f"; {_counted(len(diagnosis.findings), 'note')} below" if diagnosis.findings else ""
-    tail = f"; {_counted(unchecked, 'rule')} could not be checked" if unchecked else ""
+    notes = f"; {format_counted(len(diagnosis.findings), 'note')} below" if diagnosis.findings else ""
+    tail = f"; {format_counted(unchecked, 'rule')} could not be checked" if unchecked else ""
     return f"No rule found anything worth curing{notes}{tail}"
 
 
@@ -194,7 +202,7 @@ def window_sentence(window: Window | None) -> str:
     """What part of the recording is spoken of."""
     if window is None:
         return "no time-line in this evidence"
-    steps = f", {_counted(window.steps, 'step')}" if window.steps is not None else ""
+    steps = f", {format_counted(window.steps, 'step')}" if window.steps is not None else ""
     return f"window of {format_ns(window.end_ns - window.start_ns)}{steps}, chosen by {clean(window.chosen_by)}"
 
 
@@ -223,9 +231,12 @@ def vitals_parts(diagnosis: Diagnosis) -> tuple[str, ...]:
             vitals.get("exposed_communication") or None, lambda value: f"exposed communication {format_share(value)}"
         ),
         _vital(_worth_a_word(vitals.get("exposed_copy")), lambda value: f"exposed copies {format_share(value)}"),
-        _vital(vitals.get("launches_per_step"), lambda value: f"{_counted(round(value), 'launch', 'launches')} a step"),
+        _vital(
+            vitals.get("launches_per_step"),
+            lambda value: f"{format_counted(round(value), 'launch', 'launches')} a step",
+        ),
         _vital(vitals.get("kernel_median_us"), lambda value: f"median kernel {format_ns(value * 1e3)}"),
-        _vital(vitals.get("syncs_per_step"), lambda value: f"{_counted(round(value, 1), 'sync')} a step"),
+        _vital(vitals.get("syncs_per_step"), lambda value: f"{format_counted(round(value, 1), 'sync')} a step"),
     )
     return tuple(part for part in worded if part)
 
@@ -268,7 +279,7 @@ def collect_rows(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
             for kind in entry.needs:
                 rules.setdefault(recipe_for(kind), set()).add(entry.rule)
     ordered = sorted((one for one in rules if one.command), key=lambda one: (-len(rules[one]), one.kind))
-    return tuple((one.kind, f"{one.command}  ({_counted(len(rules[one]), 'rule')})") for one in ordered)
+    return tuple((one.kind, f"{one.command}  ({format_counted(len(rules[one]), 'rule')})") for one in ordered)
 
 
 def _missing(entry: NotRun, kinds: set[str]) -> str:
@@ -331,10 +342,6 @@ def message(finding: RankedFinding, same_cause: Sequence[RankedFinding] = ()) ->
         f"Same cause: {same}." if same else "",
     )
     return " ".join(part for part in parts if part)
-
-
-def _counted(count: float, noun: str, plural: str = "") -> str:
-    return f"{format_count(count)} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def _vital(value: float | None, word: Callable[[float], str]) -> str:

@@ -167,7 +167,9 @@ def _reachable(row: Wires) -> float | None:
 
 def _well_joined(row: Wires) -> Verdict:
     if row.nvlink_pair_count and row.nvlink_pair_count == row.pair_count:
-        return Cleared(f"all {row.pair_count} pairs of devices are joined by NVLink ({row.nvlink_count} links)")
+        pairs = row.pair_count // 2  # the matrix tells each pair in both directions
+        told = "the two devices are" if pairs <= 1 else f"all {pairs} pairs of devices are"
+        return Cleared(f"{told} joined by NVLink ({row.nvlink_count} links)")
     if row.p2p_count and not row.shm_count:
         return Cleared("ranks of one host reach each other's memory directly (P2P)")
     return None

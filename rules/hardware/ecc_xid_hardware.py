@@ -89,10 +89,11 @@ def judge(row: Faults) -> Verdict:
 def _signs(row: Faults) -> list[str]:
     found = []
     if row.hardware_event_count >= THRESHOLDS["min_events"].value:
-        xids = ", ".join(filter(None, (row.hardware_xids, row.doubtful_xids)))
-        count = row.hardware_event_count
+        count, xids = row.hardware_event_count, row.hardware_xids
         errors = "a hardware error" if count == 1 else f"{count} hardware errors"
         found.append(f"{errors} in the {'kernel log' if xids else 'log'}{f' (Xid {xids})' if xids else ''}")
+        if row.doubtful_xids:
+            found[-1] += f" beside Xid {row.doubtful_xids}"
     if row.is_lost:
         found.append("it fell off the bus")
     if row.ecc_uncorrected_volatile_count:

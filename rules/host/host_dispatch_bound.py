@@ -159,7 +159,7 @@ def judge(row: Dispatch) -> Verdict:
     per_step = (
         f"{row.launch_count / row.step_count:,.0f} launches a step"
         if recurring
-        else f"{format_counted(row.kernel_count, 'kernel')}"
+        else format_counted(row.kernel_count, "kernel")
     )
     return Finding(
         summary=f"the device ran out of work {format_counted(row.gap_count, 'time')} and stood idle for {idle_share:.0%} of the window"

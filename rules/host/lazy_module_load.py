@@ -32,6 +32,7 @@ from doctor.rule import (
     Verdict,
     Where,
 )
+from doctor.units import format_counted
 
 ABOUT = About(
     id="lazy-module-load",
@@ -112,7 +113,7 @@ def judge(row: Loads) -> Verdict:
     planned = _OPERATIONS.get(row.planned_part or "", "")
     steps = f", in {row.step_with_count} of {row.step_count} steps" if row.step_with_count else ""
     return Finding(
-        summary=f"{row.load_count} intervals of up to {row.longest_ns / 1e6:.0f} ms, {share:.0%} of the window"
+        summary=f"{format_counted(row.load_count, 'interval')} of up to {row.longest_ns / 1e6:.0f} ms, {share:.0%} of the window"
         f"{steps}; the last ends at {last_at:.0%} of it" + (" (warm-up)" if is_warm_up else " (still going on)"),
         evidence=(
             Evidence("time in loading intervals", share, "share of window"),

@@ -32,6 +32,7 @@ from doctor.rule import (
     Verdict,
     Where,
 )
+from doctor.units import format_counted
 
 ABOUT = About(
     id="recompile-storm",
@@ -118,7 +119,7 @@ def judge(row: Compilations) -> Verdict:
     share = row.compile_ns / row.window_ns
     where = f" in {row.step_with_count} of {row.step_count} steps, behind the warm-up" if not row.between_count else ""
     return Finding(
-        summary=f"{row.event_count} compilations{where}, {share:.0%} of the window",
+        summary=f"{format_counted(row.event_count, 'compilation')}{where}, {share:.0%} of the window",
         evidence=(
             Evidence("compilations", float(row.event_count), "compilations"),
             Evidence(
@@ -131,7 +132,7 @@ def judge(row: Compilations) -> Verdict:
         ),
         cure=CURE,
         confidence=0.85,
-        cleared=f"{row.event_count} compilations in the steps, but they cost little",
+        cleared=f"{format_counted(row.event_count, 'compilation')} in the steps, at little cost",
     )
 
 
@@ -165,7 +166,7 @@ def judge_log(row: LimitLines) -> Verdict:
             confidence=0.9,
         )
     return Finding(
-        summary=f"{row.event_count} recompilations in the log"
+        summary=f"{format_counted(row.event_count, 'recompilation')} in the log"
         + (" after the server was ready" if row.is_ready_known else ""),
         evidence=(Evidence("recompilations", float(row.event_count), "lines"),),
         severity=Severity.HIGH if row.is_ready_known else Severity.MEDIUM,

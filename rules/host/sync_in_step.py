@@ -29,6 +29,7 @@ from doctor.rule import (
     Verdict,
     Where,
 )
+from doctor.units import format_counted
 
 ABOUT = About(
     id="sync-in-step",
@@ -126,7 +127,7 @@ def judge(row: StepWaits) -> Verdict:
         ),
         cure=CURE,
         confidence=0.85,
-        cleared=f"{row.wait_count} waits for the device ({per_step:,.0f} a step), but they stand where the host waits anyway",
+        cleared=f"{format_counted(row.wait_count, 'wait')} for the device ({per_step:,.0f} a step), but only where the host waits anyway",
     )
 
 

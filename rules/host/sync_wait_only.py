@@ -20,6 +20,7 @@ from doctor.rule import (
     Threshold,
     Verdict,
 )
+from doctor.units import format_counted
 
 ABOUT = About(
     id="sync-wait-only",
@@ -56,7 +57,7 @@ def judge(row: Waits) -> Verdict:
     if wait_share < THRESHOLDS["min_wait_share"].value or idle_share > THRESHOLDS["max_idle_share"].value:
         return None
     return Cleared(
-        f"{row.wait_count:,} waits take {wait_share:.0%} of the host's time, but the device is busy for {1 - idle_share:.0%} of it"
+        f"{format_counted(row.wait_count, 'wait takes', 'waits take')} {wait_share:.0%} of the host's time, but the device is busy for {1 - idle_share:.0%} of it"
     )
 
 

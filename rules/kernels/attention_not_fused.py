@@ -38,6 +38,7 @@ from doctor.rule import (
     Verdict,
     Where,
 )
+from doctor.units import format_counted
 
 ABOUT = About(
     id="attention-not-fused",
@@ -152,7 +153,7 @@ def judge(row: UnfusedAttention) -> Verdict:
     if share + fp32_share < THRESHOLDS["min_share"].value:
         return Cleared(f"attention is not fused, but its softmax and masks take {share:.1%} of the device's time")
     return Finding(
-        summary=f"{row.softmax_count} attentions with their scores in memory: softmax, scale and masks between the two products"
+        summary=f"{format_counted(row.softmax_count, 'attention')} with scores in memory: softmax, scale and masks between the two products"
         f" take {share:.0%} of the device's time"
         + (f", and the products, computed in fp32, {fp32_share:.0%}" if row.fp32_ns else ""),
         evidence=(
@@ -169,7 +170,7 @@ def judge(row: UnfusedAttention) -> Verdict:
         ),
         cure=CURE,
         confidence=0.85,
-        cleared=f"{row.softmax_count} attentions are not fused, but other things hold the run up",
+        cleared=f"{format_counted(row.softmax_count, 'attention is', 'attentions are')} not fused, but other things hold the run up",
     )
 
 

@@ -32,6 +32,7 @@ from doctor.rule import (
     Verdict,
     Where,
 )
+from doctor.units import format_counted
 
 ABOUT = About(
     id="offload-bandwidth-bound",
@@ -113,7 +114,7 @@ def judge(row: StreamedBytes) -> Verdict:
         return None
     per_step = f", {row.copy_bytes / row.step_count / 2**30:.2f} GiB a step" if row.step_count else ""
     return Finding(
-        summary=f"{row.copy_bytes / 2**30:.1f} GiB came up to device {row.device_id} in {row.copy_count} copies{per_step}, at"
+        summary=f"{row.copy_bytes / 2**30:.1f} GiB came up to device {row.device_id} in {format_counted(row.copy_count, 'copy', 'copies')}{per_step}, at"
         f" {row.copy_bytes / row.copy_ns:.1f} GB/s: copying takes {row.copy_ns / row.window_ns:.0%} of the window",
         evidence=(
             Evidence("copy time", row.copy_ns / row.window_ns, "share of window"),

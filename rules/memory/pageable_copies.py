@@ -31,6 +31,7 @@ from doctor.rule import (
     Verdict,
     Where,
 )
+from doctor.units import format_counted
 
 ABOUT = About(
     id="pageable-copies",
@@ -153,7 +154,7 @@ def judge(row: LargeCopies) -> Verdict:
     per_step = row.pageable_bytes / max(row.step_with_count, 1) / 2**20
     comes_again = (row.repeated_count or 0) >= least and row.up_bytes > 0.5 * row.pageable_bytes
     return Finding(
-        summary=f"{row.copy_count} pageable copies, {row.pageable_bytes / 2**30:.2f} GiB at {rate:.1f} GB/s, hold the host for"
+        summary=f"{format_counted(row.copy_count, 'pageable copy', 'pageable copies')}, {row.pageable_bytes / 2**30:.2f} GiB at {rate:.1f} GB/s, {'holds' if row.copy_count == 1 else 'hold'} the host for"
         f" {row.call_ns / row.window_ns:.0%} of the window",
         evidence=(
             Evidence("bytes through pageable memory", row.pageable_bytes / max(row.all_bytes, 1), "share of bytes"),
@@ -169,7 +170,7 @@ def judge(row: LargeCopies) -> Verdict:
         ),
         cure=CURE,
         confidence=0.9,
-        cleared=f"{row.copy_count} pageable copies ({row.pageable_bytes / 2**20:.0f} MiB), but they cost little here",
+        cleared=f"{format_counted(row.copy_count, 'pageable copy', 'pageable copies')} ({row.pageable_bytes / 2**20:.0f} MiB), at little cost here",
         fixes=(KEEP_RESIDENT, *FIXES) if comes_again else (),
         max_severity=Severity.CRITICAL if recurring else Severity.LOW,
     )

@@ -16,6 +16,7 @@ eviction are `kv-pool-too-small`. One eviction now and then costs nothing.
 from typing import NamedTuple
 
 from doctor.rule import About, Cleared, Evidence, Finding, Fix, Rule, Severity, Sign, Stage, Threshold, Verdict
+from doctor.units import format_counted
 
 ABOUT = About(
     id="kv-preemption-thrash",
@@ -103,7 +104,7 @@ def judge(row: Losses) -> Verdict:
     ):
         too_many = False
     if not too_many:
-        return Cleared(f"{row.lost_count:.0f} requests lost their KV blocks, too few to matter")
+        return Cleared(f"{format_counted(row.lost_count, 'request')} lost KV blocks, too few to matter")
     often = f", {each:.2f} a finished request" if each is not None else f", {rate:.1f} a minute" if rate else ""
     is_grave = each is not None and each > THRESHOLDS["grave_per_request"].value
     brimful = row.policy is not None and "max_util" in row.policy

@@ -18,6 +18,7 @@ recording stands behind no decode step.
 from typing import NamedTuple
 
 from doctor.rule import About, Cleared, Evidence, Finding, Fix, Rule, Severity, Sign, Stage, Threshold, Verdict, Where
+from doctor.units import format_counted
 
 ABOUT = About(
     id="prefill-blocks-decode",
@@ -91,7 +92,7 @@ def judge(row: LongSteps) -> Verdict:
         return None
     ratio, share = (row.p99_ns or 0) / row.usual_ns, row.long_ns / row.window_ns
     return Finding(
-        summary=f"{row.long_count} steps of up to {row.longest_ns / 1e6:.0f} ms, between usual steps of {row.usual_ns / 1e6:.1f} ms:"
+        summary=f"{format_counted(row.long_count, 'step')} of up to {row.longest_ns / 1e6:.0f} ms, between usual steps of {row.usual_ns / 1e6:.1f} ms:"
         f" sequences that are being decoded wait for prompts during {share:.0%} of the window",
         evidence=(
             Evidence(

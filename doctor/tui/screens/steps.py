@@ -20,7 +20,7 @@ from doctor.tui.looks import colour
 from doctor.tui.messages import Place, ShowPlace
 from doctor.tui.screens.base import DoctorScreen
 from doctor.tui.widgets.steps.chart import StepChart
-from doctor.units import format_count, format_ns
+from doctor.units import format_count, format_counted, format_ns
 
 _MOST_ROWS = 1_000
 _COLUMNS = ("step", "phase", "length", "x median", "starts", "device ops", "device time")
@@ -100,19 +100,15 @@ def _phases(found: tuple[PhaseRow, ...], row_count: int) -> Content:
     lines = [
         Content.assemble(
             (f"{phase.phase:<8}", "bold"),
-            f"{_counted(phase.count, 'step'):>12}  median {format_ns(phase.median_ns)}  ",
+            f"{format_counted(phase.count, 'step'):>12}  median {format_ns(phase.median_ns)}  ",
             f"p99 {format_ns(phase.p99_ns)}  longest {format_ns(phase.longest_ns)}  ",
-            (_counted(phase.outlier_count, "outlier"), "$error" if phase.outlier_count else "$foreground-muted"),
+            (format_counted(phase.outlier_count, "outlier"), "$error" if phase.outlier_count else "$foreground-muted"),
         )
         for phase in found
     ]
     if row_count < sum(phase.count for phase in found):
         lines.append(Content(f"The table holds the {format_count(row_count)} longest."))
     return Content("\n").join(lines)
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{format_count(count)} {noun}{'' if count == 1 else 's'}"
 
 
 def _cells(row: StepRow, origin_ns: int, outlier_colour: str) -> tuple[Text | str, ...]:

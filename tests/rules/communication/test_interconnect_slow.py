@@ -28,7 +28,12 @@ def test_nvlink_clears_it_and_replicas_need_none(clinic: Clinic) -> None:
     assert RULE not in clinic.told(SERVE.replace("tensor", "data") + SLOW + HALF).found
     verdicts = clinic.told(SERVE + FAST + HALF)
     assert RULE not in verdicts.found
-    assert "joined by NVLink" in verdicts.ruled_out[RULE]
+    assert "the two devices are joined by NVLink" in verdicts.ruled_out[RULE]
+    four = topology([["X" if here == there else "NV18" for there in range(4)] for here in range(4)])
+    assert (
+        "all 6 pairs of devices are joined by NVLink"
+        in clinic.told(SERVE.replace("size 2", "size 4") + four).ruled_out[RULE]
+    )
 
 
 def test_fires_on_exchange_through_host_memory(clinic: Clinic) -> None:

@@ -90,3 +90,11 @@ def test_reads_host_and_device_time_of_steps_out_of_a_log(clinic: Clinic) -> Non
         RULE
         not in clinic.told(texts.lines(texts.tensorrt_iteration(place, 8, 12.0, 11.6) for place in range(40))).found
     )
+
+
+def test_one_pause_is_told_in_the_singular(clinic: Clinic) -> None:
+    program = Program()
+    decode_step(program)
+    program.silence(20_000)
+    decode_step(program)
+    assert "fell silent 1 time," in clinic.verdicts(program).finding(RULE)["summary"]
