@@ -100,9 +100,7 @@ def test_products_of_awkward_lengths_take_no_longer_in_a_fused_kernel(clinic: Cl
     assert beside_better > 1.3 * alone
 
 
-FP32_PRODUCT = (
-    "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize64x64x8_stage3_warpsize1x4x1_ffma_kernel"
-)
+FP32_PRODUCT = "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize64x64x8_stage3_warpsize1x4x1_ffma_kernel"
 WIDENED = ((FP32_PRODUCT, 600.0), (SOFTMAX, 60.0), (GEMM, 40.0), (FP32_PRODUCT, 500.0))
 
 
