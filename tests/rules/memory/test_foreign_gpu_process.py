@@ -97,5 +97,5 @@ def test_little_unnamed_memory_of_an_old_text_is_said_with_doubt(clinic: Clinic)
 
 
 def test_a_message_that_was_cut_ends_in_no_error(clinic: Clinic) -> None:
-    text = "CUDA out of memory. Tried to allocate 40.00 MiB. GPU 0 has a total capacity of 39.40 GiB of which 30.00 MiB is free. Process 75 has 39.20 GiB memory in use. Of the allo\n"  # noqa: E501 - as printed
+    text = "CUDA out of memory. Tried to allocate 40.00 MiB. GPU 0 has a total capacity of 39.40 GiB of which 30.00 MiB is free. Process 75 has 39.20 GiB memory in use. Of the alloc\n"  # noqa: E501 - as printed
     assert clinic.told(text).found == {"headroom-thin"}
