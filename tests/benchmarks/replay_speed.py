@@ -51,9 +51,8 @@ def synthetic_run(kernels: int, waits: int) -> Recording:
     calls = RecordedCalls(
         np.arange(len(kind)), np.zeros(len(kind), dtype=np.int64), start, end, np.arange(len(kind)), kind
     )
-    return Recording(
-        calls, _operations(op_start, op_end, launch), NAMES, np.zeros(1, dtype=np.int64), np.zeros(1, np.int64)
-    )
+    operations = _operations(op_start, op_end, launch)
+    return Recording(lambda: calls, lambda: operations, NAMES, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
 
 
 def _on_one_stream(ready: Real, duration: Real) -> tuple[Real, Real]:
