@@ -45,7 +45,7 @@ def test_a_consumer_that_stops_early_leaves_no_thread() -> None:
     ahead = read_ahead(iter(range(1_000_000)))
     assert next(ahead) == 0
     assert "doctor-reads-ahead" in names_of_threads()
-    ahead.close() # it is a generator
+    ahead.close()  # it is a generator
     assert "doctor-reads-ahead" not in names_of_threads()
 
 
