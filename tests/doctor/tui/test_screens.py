@@ -149,9 +149,9 @@ def test_steps_tell_prefill_from_decode_and_lead_to_the_timeline(small: Stage) -
         await person.go("diagnosis")
         await person.press("4")
         shown = await person.sees(r"decode +8 steps")
-        assert "step 0  prefill" in shown
+        assert "prefill  prefill" in shown
         await person.press("s", "enter")
-        await person.sees("step 8")
+        await person.sees("step 7")
         assert person.app.current_mode == "timeline"
 
     small.play(scene)
@@ -177,11 +177,11 @@ def test_a_query_is_run_read_only_and_its_answer_exported(large: Stage, tmp_path
         query = person.app.screen.query_one("#query", TextArea)
         query.text = "SELECT step_id, start_ns FROM step ORDER BY step_id"
         await person.press("ctrl+r")
-        await person.sees("9 rows")
+        await person.sees("8 rows")
         await person.press("ctrl+s")
         person.app.screen.query_one(Input).value = str(target)
         await person.press("enter")
-        await person.sees("9 rows in")
+        await person.sees("8 rows in")
         query.text = "DROP TABLE step"
         await person.press("ctrl+r")
         await person.sees("the case is open for reading only")
@@ -190,7 +190,7 @@ def test_a_query_is_run_read_only_and_its_answer_exported(large: Stage, tmp_path
         await person.sees("Catalog Error")
 
     large.play(scene)
-    assert pq.read_table(target).num_rows == 9
+    assert pq.read_table(target).num_rows == 8
 
 
 def test_escape_leaves_the_query_so_that_digits_change_screens_again(small: Stage) -> None:
