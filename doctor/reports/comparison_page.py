@@ -19,6 +19,10 @@ _TIME_WIDTH = 7
 _UNKNOWN = "-"
 _IS_TIME = re.compile(r"^seconds$|_seconds$|(?<!_per)_s(\.|$)")
 _UNIT = re.compile(r"_seconds$|_us$|_bytes$|(?<!_per)_s(?=\.|$)")
+_RECORDER_RULE = "profiler-distorted"
+_AS_RECORDED = (
+    "Times are as recorded, and the recorder slows launches: the speed-up without it is smaller where launches went away."
+)
 _SHOW_NODES = "--cuda-graph-trace=node records them"
 _SUBJECTS = {"benchmark": "The benchmark", "all": "A step", "usual": "A usual step"}
 _SHARES = {"gpu_busy", "exposed_communication", "exposed_copy"}
@@ -34,6 +38,8 @@ def comparison_page(comparison: Comparison, presentation: Presentation) -> str:
     for title, rules in (("Gone", comparison.gone), ("New", comparison.new), ("Still there", comparison.stayed)):
         if rules:
             parts.append(Text(f"{title}: {', '.join(rules)}"))
+    if _RECORDER_RULE in (*comparison.gone, *comparison.new, *comparison.stayed):
+        parts.append(Text(_AS_RECORDED))
     if comparison.kernels:
         parts += [Text(), _kernels(comparison)]
     for side in comparison.hidden_in:

@@ -59,3 +59,9 @@ def test_a_kernel_keeps_its_times_whole_and_its_name_within_the_screen() -> None
     assert max(map(len, page.splitlines())) <= 80
     assert any(line.startswith("3.70 ms - 264x384 gemm_xxx") for line in lines())
     assert "\x1b" not in page
+
+
+def test_times_that_the_recorder_stretched_are_said_to_be_as_recorded() -> None:
+    assert "as recorded" not in " ".join(lines())
+    stretched = replace(CURED, gone=(*CURED.gone, "profiler-distorted"))
+    assert "Times are as recorded" in comparison_page(stretched, Presentation(80))
