@@ -21,7 +21,7 @@ _IS_TIME = re.compile(r"^seconds$|_seconds$|(?<!_per)_s(\.|$)")
 _UNIT = re.compile(r"_seconds$|_us$|_bytes$|(?<!_per)_s(?=\.|$)")
 _RECORDER_RULE = "profiler-distorted"
 _AS_RECORDED = (
-    "Times are as recorded, and the recorder slows launches: the speed-up without it is smaller where launches went away."
+    "Times are as recorded, and the recorder slows launches: where these went away, the speed-up without it is less."
 )
 _SHOW_NODES = "--cuda-graph-trace=node records them"
 _SUBJECTS = {"benchmark": "The benchmark", "all": "A step", "usual": "A usual step"}
