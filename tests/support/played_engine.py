@@ -44,6 +44,7 @@ def engine() -> None:
 @click.option("--micro-batch-size", type=click.IntRange(1))
 @click.option("--memory", type=float, default=1.0, help="Share of the weights that fit on the device.")
 @click.option("--unsteady", type=float, default=0.0, help="Share by which every other run is slower.")
+@click.option("--thinking", type=float, default=20.0, help="Microseconds between steps that no option takes away.")
 @click.option("--overlap/--no-overlap", default=None)
 @click.option("--speechless", is_flag=True, help="Print something else.")
 @click.option("--slow-start", is_flag=True, help="Never come to an end.")
@@ -92,7 +93,7 @@ def played(options: dict[str, Any]) -> Program:
 
 def step(program: Program, options: dict[str, Any]) -> None:
     """One decode step."""
-    program.silence(2_000 if options["bookkeeping"] == "audit" else 20)
+    program.silence(options["thinking"] + (2_000 if options["bookkeeping"] == "audit" else 0))
     program.copy("HtoD pinned", 64)
     is_graph = can_record(options) and options["cuda_graphs"] is not False
     for _ in range(BATCH // (options["micro_batch_size"] or BATCH)):

@@ -98,8 +98,8 @@ def test_what_keeps_a_step_from_being_recorded_is_taken_away_with_it(tune: Tuner
 
 
 def test_a_setting_that_wins_nothing_is_not_kept_and_not_tried_twice(tune: Tuner) -> None:
-    told = tune("--unsteady 0.5", "--at-least", "info")
-    assert told.verdicts == [("host-dispatch-bound", ["--cuda-graphs"], "no win")]
+    told = tune("--thinking 2000 --unsteady 0.5", "--at-least", "info")
+    assert told.verdicts == [("step-gap-scheduler", ["--overlap"], "no win")]
     assert told.report["changes"] == []
     assert told.report["speedup"] == 1
 
