@@ -10,7 +10,7 @@ import pyarrow as pa
 from doctor.formats.kineto.columns import not_negative, texts, trailing_number, whole_numbers
 from doctor.formats.kineto.events import TraceEvent
 from doctor.formats.kineto.times import end_column, nanosecond_column
-from doctor.formats.private_paths import without_folders
+from doctor.formats.private_columns import column_without_folders
 
 _HOST_MEMORY = 0
 
@@ -52,7 +52,7 @@ def operators(events: Sequence[TraceEvent], op_kind: str) -> pa.RecordBatch:
     """
     names = texts([event.name for event in events])
     if op_kind == "python_function":
-        names = _without_folders(names)
+        names = column_without_folders(names)
     return pa.RecordBatch.from_pydict(
         {
             **_on_thread(events),
@@ -68,17 +68,12 @@ def operators(events: Sequence[TraceEvent], op_kind: str) -> pa.RecordBatch:
     )
 
 
-def _without_folders(names: pa.DictionaryArray) -> pa.DictionaryArray:
-    short = [None if name is None else without_folders(name) for name in names.dictionary.to_pylist()]
-    return pa.DictionaryArray.from_arrays(names.indices, pa.array(short, pa.string()))
-
-
 def user_annotations(events: Sequence[TraceEvent]) -> pa.RecordBatch:
     """Rows of `nvtx_range`: what the program marked with `record_function`, and the profiler's steps."""
     return pa.RecordBatch.from_pydict(
         {
             **_on_thread(events),
-            "name": _without_folders(texts([event.name for event in events])),
+            "name": column_without_folders(texts([event.name for event in events])),
             "range_kind": pa.repeat("push_pop", len(events)),
         }
     )

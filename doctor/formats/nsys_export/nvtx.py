@@ -11,7 +11,7 @@ from doctor.formats.nsys_export.codes import NVTX_DOMAIN_CREATED, RANGE_KINDS
 from doctor.formats.nsys_export.identifiers import process_ids, thread_ids
 from doctor.formats.nsys_export.names import StringTable, translate
 from doctor.formats.nsys_export.tables import NVTX, ExportTables, Only
-from doctor.formats.private_paths import without_folders
+from doctor.formats.private_columns import column_without_folders
 
 Domains = Mapping[tuple[int, int], str]
 """Names of NVTX domains by process id and domain id."""
@@ -39,7 +39,7 @@ def ranges(batch: pa.RecordBatch, strings: StringTable, domains: Domains) -> pa.
             "tid": thread_ids(batch.column("globalTid")),
             "start_ns": batch.column("start"),
             "end_ns": _ends(batch),
-            "name": _without_folders(_texts(batch, strings)),
+            "name": column_without_folders(_texts(batch, strings)),
             "domain": _domain_names(pids, batch.column("domainId"), domains),
             "range_kind": translate(batch.column("eventType"), RANGE_KINDS),
         }
@@ -51,13 +51,6 @@ def _ends(batch: pa.RecordBatch) -> pa.Array:
     starts, ends = batch.column("start"), batch.column("end")
     is_absent = pc.fill_null(pc.and_(pc.equal(ends, 0), pc.greater(starts, 0)), False)
     return pc.if_else(is_absent, pa.scalar(None, pa.int64()), ends)
-
-
-def _without_folders(names: pa.Array) -> pa.DictionaryArray:
-    """Programs put paths into the names of their ranges, and folders name people."""
-    words = names.dictionary_encode()
-    short = [None if word is None else without_folders(word) for word in words.dictionary.to_pylist()]
-    return pa.DictionaryArray.from_arrays(words.indices, pa.array(short, pa.string()))
 
 
 def _texts(batch: pa.RecordBatch, strings: StringTable) -> pa.Array:
