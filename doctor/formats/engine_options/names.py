@@ -279,6 +279,17 @@ class Setting(NamedTuple):
     spelled: str
     told: str
 
+    def row_of_command(self, engine: str, line: int) -> dict[str, str | int | None]:
+        """The row of `engine_setting` where it stood on a command line or in a call, in this line of the text."""
+        return {
+            "engine": engine,
+            "setting": self.setting,
+            "spelled": self.spelled,
+            "told": self.told,
+            "said_by": "command",
+            "line_id": line,
+        }
+
 
 def setting_of(engine: str, name: str, value: str) -> Setting | None:
     """What an option sets; None where it is not one of those that are kept, or sets nothing (`None`).

@@ -108,13 +108,4 @@ class CommandLineScanner:
 
     def _keep(self, engine: str, kept: Setting) -> None:
         self._engine = engine
-        self._rows.append(
-            {
-                "engine": engine,
-                "setting": kept.setting,
-                "spelled": kept.spelled,
-                "told": kept.told,
-                "said_by": "command",
-                "line_id": self._number,
-            }
-        )
+        self._rows.append(kept.row_of_command(engine, self._number))

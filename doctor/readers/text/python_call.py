@@ -76,16 +76,7 @@ class PythonCallScanner:
         engine = max(told, key=lambda name: len(told[name]))
         for kept in told[engine]:
             self._engine = engine
-            self._rows.append(
-                {
-                    "engine": engine,
-                    "setting": kept.setting,
-                    "spelled": kept.spelled,
-                    "told": kept.told,
-                    "said_by": "command",
-                    "line_id": self._number,
-                }
-            )
+            self._rows.append(kept.row_of_command(engine, self._number))
 
 
 def _up_to_its_end(text: str) -> str | None:
