@@ -1,5 +1,5 @@
 -- hardware_evidence: what speaks of a failing device: errors of the driver in the kernel log (Xid) and the memory's own counters, one row a device.
--- Xids are sorted as in NVIDIA's catalogue (analyzing-xid-catalog, r590): those that a device or its link raises; those of the device's own
+-- Xids are sorted as in NVIDIA's catalogue (analyzing-xid-catalog): those that a device or its link raises; those of the device's own
 -- processors, time-outs and recovery actions, behind which stands a device, its firmware or the driver; those that a program usually causes itself.
 -- A lost device is told by several lines, and a program may repeat its error: each counts once.
 CREATE TABLE hardware_evidence AS
