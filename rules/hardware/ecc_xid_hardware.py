@@ -149,7 +149,7 @@ FIXES = (
         "system",
         "where the errors come again: nvidia-bug-report.sh, dcgmi diag -r 3, and a replacement of the card (RMA)",
         "the vendor's criteria decide on a replacement",
-        source="https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html (r590), https://docs.nvidia.com/datacenter/dcgm/latest/user-guide/dcgm-diagnostics.html",
+        source="https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, https://docs.nvidia.com/datacenter/dcgm/latest/user-guide/dcgm-diagnostics.html",
     ),
     Fix(
         "system",
