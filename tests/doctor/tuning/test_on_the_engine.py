@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("torch", reason="needs the extra 'engine'")
+
 from doctor.cli.main import main
 from tests.support.tiny_models import make_model, save_model
 
