@@ -28,7 +28,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,17 +50,17 @@ _SMI_FIELDS = (
 
 
 class TorchRecorder:
-    """The PyTorch profiler; writes one trace."""
+    """The PyTorch profiler with the options of a patient; writes one trace."""
 
     name = "torch"
 
-    def __init__(self, trace: Path) -> None:
-        self._trace = trace
+    def __init__(self, trace: Path, options: Mapping[str, bool]) -> None:
+        self._trace, self._options = trace, options
 
     @contextlib.contextmanager
     def around(self) -> Iterator[None]:
         """Record what runs inside."""
-        with torch.profiler.profile() as profile:
+        with torch.profiler.profile(**self._options) as profile:
             yield
         plain = self._trace.with_suffix("")
         profile.export_chrome_trace(str(plain))
@@ -106,7 +106,8 @@ def measure(patient: Patient, folder: Path, workshop: Workshop) -> None:
                 runs[name].append(timed(job))
     facts = {name: job.facts() for name, job in jobs.items()}
     for name, job in jobs.items():
-        job.record(TorchRecorder(folder / f"{name}.pt.trace.json.gz"))
+        options = patient.torch_profiler if name == "sick" else {}
+        job.record(TorchRecorder(folder / f"{name}.pt.trace.json.gz", options))
     found: dict[str, Any] = {"patient": patient.name, "runs": runs, "facts": facts, "torch": torch.__version__}
     if "cured" in runs:
         found["speedup"] = speedup(runs)
@@ -192,10 +193,10 @@ def chosen(only: list[str]) -> list[Patient]:
 
 
 def is_finished(how: str, patient: Patient, out: Path) -> bool:
-    """Tell whether an earlier run got this far."""
+    """Tell whether an earlier run got this far, or nothing is to be done."""
     if how == "measure":
         return (out / patient.name / "measured.json").exists()
-    return (out / patient.name / "sick.nsys-rep").exists()
+    return bool(patient.torch_profiler) or (out / patient.name / "sick.nsys-rep").exists()
 
 
 def main() -> None:

@@ -294,7 +294,7 @@ PATIENTS = (
     Patient(
         "engine-int8-weights",
         "INT8 weights are widened in kernels of their own before each product",
-        sick=engine_job(None, quantization="int8", cuda_graphs=False),
+        sick=engine_job(None, window=(8, 6), quantization="int8", cuda_graphs=False),
         cured=engine_job(None, cuda_graphs=False),
         first="host-dispatch-bound",  # an eager step of a small batch: corrected after the first diagnosis
         cures="quant-kernel-legacy",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import statistics
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -35,6 +38,26 @@ class CallableJob:
     def facts(self) -> dict[str, object]:
         """Nothing is counted."""
         return {}
+
+
+class WatchedJob(CallableJob):
+    """Work that a profiler watches whenever it is run."""
+
+    def __init__(self, work: Callable[[], object], recorded: Callable[[], object], options: Mapping[str, bool]) -> None:
+        self._options = options
+        self._watched_s: list[float] = []
+        super().__init__(work, recorded)
+
+    def run(self) -> None:
+        """Work under the profiler, and wait; what it recorded is dropped."""
+        with torch.profiler.profile(**self._options):
+            started_s = time.perf_counter()
+            super().run()
+            self._watched_s.append(time.perf_counter() - started_s)
+
+    def facts(self) -> dict[str, object]:
+        """What the work took, without starting and stopping the profiler."""
+        return {"watched_s": statistics.median(self._watched_s)}
 
 
 def _causal(workshop: Workshop, **options: Any) -> Any:
@@ -95,6 +118,22 @@ def _encoder(workshop: Workshop, **sizes: Any) -> Any:
     return transformers.BertModel(config).to(workshop.device, torch.bfloat16).eval()
 
 
+def watched_encoder(options: Mapping[str, bool]) -> Build:
+    """An encoder of BERT's size on batches that keep the device busy, watched by the PyTorch profiler."""
+
+    def build(workshop: Workshop) -> Job:
+        model, ids = _encoder(workshop), _ids(workshop, 64, 128)
+
+        def work(rounds: int) -> None:
+            for _ in range(rounds):
+                model(ids)
+
+        whole, recorded = functools.partial(work, 8), functools.partial(work, 3)
+        return WatchedJob(whole, recorded, options) if options else CallableJob(whole, recorded)
+
+    return build
+
+
 class Block(torch.nn.Module):
     """One layer of an encoder, as wide as BERT's, whose attention has no mask and is fused."""
 
@@ -143,7 +182,7 @@ def compiled(changes_shape: bool) -> Build:
             for _ in range(shapes):
                 model(_ids(workshop, 8, next(lengths)))
 
-        return CallableJob(lambda: work(2), lambda: work(6))
+        return CallableJob(lambda: work(1), lambda: work(3))
 
     return build
 
@@ -182,6 +221,8 @@ def compiled_blocks() -> Build:
 
     return build
 
+
+EVERYTHING = {"with_stack": True, "record_shapes": True, "profile_memory": True}
 
 PATIENTS = (
     Patient(
@@ -230,5 +271,14 @@ PATIENTS = (
         sick=compiled_blocks(),
         cured=None,
         first=None,
+    ),
+    Patient(
+        "encoder-recorded-with-stacks",
+        "a busy encoder under a profiler that keeps Python stacks, shapes and memory: only the recording is slow",
+        sick=watched_encoder(EVERYTHING),
+        cured=watched_encoder({}),
+        first="profiler-distorted",
+        compound=True,  # a cure of the recording, not of the run
+        torch_profiler=EVERYTHING,
     ),
 )

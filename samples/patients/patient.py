@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -70,6 +70,8 @@ class Patient:
         log_only: the problem shows in the log, not in a recording of a few steps.
         compound: the cure changes more than the problem, so its measured win is compared with nothing.
         half: `fit` where constants may be tuned on it, `test` where they may not.
+        torch_profiler: options of `torch.profiler.profile`. Where there are some, they are the problem: nsys records
+            nothing then.
     """
 
     name: str
@@ -83,3 +85,4 @@ class Patient:
     log_only: bool = False
     compound: bool = False
     half: str = "test"
+    torch_profiler: Mapping[str, bool] = field(default_factory=dict)
