@@ -9,14 +9,10 @@ the inputs.
 from __future__ import annotations
 
 import random
-import signal
 import sys
 import tempfile
-import traceback
-from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FrameType
 
 import duckdb
 
@@ -43,10 +39,10 @@ from doctor.readers.text.topology import TopologyScanner
 from tests.doctor.readers.text import test_kernel_and_host as host
 from tests.doctor.readers.text import test_nvidia_smi as smi
 from tests.doctor.readers.text import test_topology_and_nccl as cluster
+from tests.fuzz.watch import Watch
 from tests.support import device_texts
 from tests.support.device_texts import nvml_line
 
-MOST_SECONDS = 5
 MOST_ROWS = 20_000
 MOST_LINE = 64 * 1024
 KEPT_IN_A_CASE = 20
@@ -215,37 +211,26 @@ def outcome(reader: Reader, path: Path, case: duckdb.DuckDBPyConnection | None) 
     return "read" if any(isinstance(part, TableBatch) for part in parts) else "empty"
 
 
-def _too_slow(signal_number: int, frame: FrameType | None) -> None:
-    raise TimeoutError(f"more than {MOST_SECONDS} s")
-
-
 def main(arguments: list[str]) -> int:
     """Read COUNT damaged inputs with every reader; return 1 where one of them was not survived."""
     count, seed = (int(word) for word in [*arguments, *("10000", "0")[len(arguments) :]])
-    signal.signal(signal.SIGALRM, _too_slow)
     has_failed = False
     with tempfile.TemporaryDirectory(prefix="doctor-fuzz-") as folder, create_case() as case:
         path = Path(folder) / "damaged"
         for name, (reader, texts) in ORIGINALS.items():
-            outcomes: Counter[str] = Counter()
+            watch = Watch(name)
             for number in range(seed, seed + count):
                 dice = random.Random(f"{name} {number}")
                 raw = damaged(dice.choice(texts), dice) or b" "
                 is_whole = number % KEPT_IN_A_CASE == 0
-                signal.alarm(MOST_SECONDS)
-                try:
+                with watch.over(number):
                     if isinstance(reader, TextDocumentReader) and not is_whole:
-                        outcomes[outcome_of_scanners(raw.decode("utf-8", "replace"))] += 1
+                        watch.outcomes[outcome_of_scanners(raw.decode("utf-8", "replace"))] += 1
                     else:
                         path.write_bytes(raw)
-                        outcomes[outcome(reader, path, case if is_whole else None)] += 1
-                except Exception:  # noqa: BLE001 - whatever it is, it is a finding
-                    outcomes["failed"] += 1
-                    sys.stdout.write(f"{name}, seed {number}:\n{traceback.format_exc(limit=-4)}\n")
-                finally:
-                    signal.alarm(0)
-            has_failed |= outcomes["failed"] > 0
-            sys.stdout.write(f"{name}: {dict(outcomes)}\n")
+                        watch.outcomes[outcome(reader, path, case if is_whole else None)] += 1
+            has_failed |= watch.num_failed > 0
+            sys.stdout.write(watch.report())
             sys.stdout.flush()
     return int(has_failed)
 

@@ -11,25 +11,18 @@ from __future__ import annotations
 
 import json
 import random
-import signal
 import sys
 import tempfile
-import traceback
-from collections import Counter
 from pathlib import Path
-from types import FrameType
 
-import doctor
 from doctor.case import schema
 from doctor.case.batch import SourceFacts, TableBatch
 from doctor.errors import EvidenceError
 from doctor.readers import registry
+from tests.fuzz.watch import DIAGNOSED_ONE_IN, Watch, diagnosed_to_the_end
 from tests.support import engine_texts as texts
 
-MOST_SECONDS = 10
-"""Of processor time: the machine may have other work."""
 MOST_ROWS = 200_000
-DIAGNOSED_ONE_IN = 50
 
 _LINES = (
     texts.vllm_status(1, 3, 4, 98.2, preemptions=2),
@@ -155,43 +148,23 @@ def read_through_the_door(path: Path) -> str:
     return "refused"
 
 
-def diagnosed_to_the_end(path: Path) -> str:
-    """Diagnose the content; how many findings there are does not matter."""
-    try:
-        doctor.diagnose(path)
-    except EvidenceError:
-        return "refused"
-    return "diagnosed"
-
-
 def main(arguments: list[str]) -> int:
     """Run so many inputs from a seed; 1 where one of them fails."""
     count = int(arguments[0]) if arguments else 10_000
     first = int(arguments[1]) if len(arguments) > 1 else 0
-    results: Counter[str] = Counter()
-    signal.signal(signal.SIGVTALRM, _too_slow)
+    watch = Watch("engine evidence")
     with tempfile.TemporaryDirectory() as name:
         for seed in range(first, first + count):
             dice = random.Random(seed)
             content = text_of(dice) if dice.random() < 0.6 else damaged(dice.choice(_DOCUMENTS).encode(), dice)
             path = Path(name) / "evidence"
             path.write_bytes(content or b" ")
-            signal.setitimer(signal.ITIMER_VIRTUAL, MOST_SECONDS)
-            try:
-                results[read_through_the_door(path)] += 1
+            with watch.over(seed):
+                watch.outcomes[read_through_the_door(path)] += 1
                 if seed % DIAGNOSED_ONE_IN == 0:
-                    results[diagnosed_to_the_end(path)] += 1
-            except Exception:  # noqa: BLE001 - whatever it is, it is a finding
-                results["failed"] += 1
-                sys.stdout.write(f"seed {seed}:\n{traceback.format_exc(limit=-4)}\n")
-            finally:
-                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-    sys.stdout.write(f"{count} inputs from seed {first}: {dict(results)}\n")
-    return 1 if results["failed"] else 0
-
-
-def _too_slow(number: int, frame: FrameType | None) -> None:
-    raise TimeoutError(f"over {MOST_SECONDS} s")
+                    watch.outcomes[diagnosed_to_the_end(path)] += 1
+    sys.stdout.write(watch.report())
+    return int(watch.num_failed > 0)
 
 
 if __name__ == "__main__":

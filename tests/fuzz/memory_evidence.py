@@ -10,23 +10,19 @@ from __future__ import annotations
 
 import pickle
 import random
-import signal
 import sys
 import tempfile
-import traceback
-from collections import Counter
 from pathlib import Path
-from types import FrameType
 
 from doctor.case.batch import SourceFacts, TableBatch
 from doctor.errors import EvidenceError
 from doctor.readers.memory_snapshot import MemorySnapshotReader
 from doctor.readers.protocol import Reader
 from doctor.readers.text.document import TextDocumentReader
+from tests.fuzz.watch import DIAGNOSED_ONE_IN, Watch, diagnosed_to_the_end
 from tests.support import oom_texts
 from tests.support.allocator_snapshots import MIB, SnapshotBuilder
 
-MOST_SECONDS = 10
 MOST_ROWS = 100_000
 
 _STACK = (("decode", "/srv/engine/loop.py"), ("main", "/srv/run.py"))
@@ -141,16 +137,11 @@ def outcome(reader: Reader, path: Path) -> str:
     return "refused"
 
 
-def _too_slow(signal_number: int, frame: FrameType | None) -> None:
-    raise TimeoutError(f"more than {MOST_SECONDS} s")
-
-
 def main(arguments: list[str]) -> int:
     """Read COUNT damaged inputs; return 1 where one of them was not survived."""
     count, seed = (int(word) for word in [*arguments, *("10000", "0")[len(arguments) :]])
     original = healthy()
-    outcomes: Counter[str] = Counter()
-    signal.signal(signal.SIGALRM, _too_slow)
+    watch = Watch("memory evidence")
     with tempfile.TemporaryDirectory(prefix="doctor-fuzz-") as folder:
         path = Path(folder) / "damaged"
         for number in range(seed, seed + count):
@@ -158,16 +149,12 @@ def main(arguments: list[str]) -> int:
             is_snapshot = number % 2 == 0
             path.write_bytes(damaged_snapshot(original, dice) if is_snapshot else damaged_text(dice) or b"x")
             reader: Reader = MemorySnapshotReader() if is_snapshot else TextDocumentReader()
-            signal.alarm(MOST_SECONDS)
-            try:
-                outcomes[f"{reader.kind if is_snapshot else 'text'} {outcome(reader, path)}"] += 1
-            except Exception:  # noqa: BLE001 - whatever it is, it is a finding
-                outcomes["failed"] += 1
-                sys.stdout.write(f"seed {number}:\n{traceback.format_exc(limit=-4)}\n")
-            finally:
-                signal.alarm(0)
-    sys.stdout.write(f"{dict(outcomes)}\n")
-    return 1 if outcomes["failed"] else 0
+            with watch.over(number):
+                watch.outcomes[f"{reader.kind if is_snapshot else 'text'} {outcome(reader, path)}"] += 1
+                if number % DIAGNOSED_ONE_IN < 2:  # an even one is a snapshot, an odd one a text
+                    watch.outcomes[diagnosed_to_the_end(path)] += 1
+    sys.stdout.write(watch.report())
+    return int(watch.num_failed > 0)
 
 
 if __name__ == "__main__":

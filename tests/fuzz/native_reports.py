@@ -9,19 +9,16 @@ have) is printed with the seed that makes it again, and the exit code is 1.
 from __future__ import annotations
 
 import random
-import signal
 import sys
 import tempfile
-import traceback
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 from doctor.case.batch import SourceFacts, TableBatch
 from doctor.errors import EvidenceError
 from doctor.formats.nsys_report import wire
 from doctor.readers.nsys_report import NsysReportReader
+from tests.fuzz.watch import DIAGNOSED_ONE_IN, Watch, diagnosed_to_the_end
 from tests.support.native_reports import (
     HEALTHY,
     SICK,
@@ -34,8 +31,6 @@ from tests.support.native_reports import (
     message,
 )
 
-MOST_SECONDS = 10
-"""Of the processor: what else the machine does is no fault."""
 NUM_EVENTS = 400
 MOST_ROWS = 50 * NUM_EVENTS
 
@@ -148,33 +143,24 @@ def compare_with_templates(parts: TakenApart, dice: random.Random) -> None:
     assert_templates_change_nothing([block, damaged[0], block, *damaged[1:]])
 
 
-def _too_slow(signal_number: int, frame: FrameType | None) -> None:
-    raise TimeoutError(f"more than {MOST_SECONDS} s")
-
-
 def main(arguments: list[str]) -> int:
     """Read COUNT damaged reports; return 1 where one of them was not survived."""
     count, seed = (int(word) for word in [*arguments, *("10000", "0")[len(arguments) :]])
     originals = [beginning(name, NUM_EVENTS) for name in (SICK, HEALTHY)]
-    outcomes: Counter[str] = Counter()
-    signal.signal(signal.SIGVTALRM, _too_slow)
+    watch = Watch("native reports")
     with tempfile.TemporaryDirectory(prefix="doctor-fuzz-") as folder:
         path = Path(folder) / "damaged.nsys-rep"
         for number in range(seed, seed + count):
             dice = random.Random(number)
             path.write_bytes(damaged(dice.choice(originals), dice))
-            signal.setitimer(signal.ITIMER_VIRTUAL, MOST_SECONDS)
-            try:
-                outcomes[outcome(path)] += 1
+            with watch.over(number):
+                watch.outcomes[outcome(path)] += 1
+                if number % DIAGNOSED_ONE_IN == 0:
+                    watch.outcomes[diagnosed_to_the_end(path)] += 1
                 if number % 4 == 0:
                     compare_with_templates(dice.choice(originals), dice)
-            except Exception:  # noqa: BLE001 - whatever it is, it is a finding
-                outcomes["failed"] += 1
-                sys.stdout.write(f"seed {number}:\n{traceback.format_exc(limit=-4)}\n")
-            finally:
-                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-    sys.stdout.write(f"{dict(outcomes)}\n")
-    return 1 if outcomes["failed"] else 0
+    sys.stdout.write(watch.report())
+    return int(watch.num_failed > 0)
 
 
 if __name__ == "__main__":

@@ -12,28 +12,21 @@ import gzip
 import json
 import random
 import shutil
-import signal
 import sqlite3
 import sys
 import tempfile
-import traceback
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-import doctor
 from doctor.case.batch import SourceFacts, TableBatch
 from doctor.errors import EvidenceError
 from doctor.readers import registry
 from tests.fuzz.native_reports import MUTATIONS
+from tests.fuzz.watch import DIAGNOSED_ONE_IN, Watch, diagnosed_to_the_end
 from tests.support.columnar_export import write_arrow_folder, write_parquet_folder
 from tests.support.samples import sample
 
-MOST_SECONDS = 10
-"""Of processor time: the machine may have other work."""
-DIAGNOSED_ONE_IN = 50
 MOST_ROWS = 100_000
 NUM_EVENTS = 200
 STRANGE: tuple[object, ...] = (
@@ -180,52 +173,32 @@ def outcome(path: Path) -> str:
     return said
 
 
-def diagnosed_to_the_end(path: Path) -> str:
-    """Diagnose it; what is found does not matter."""
-    try:
-        doctor.diagnose(path)
-    except EvidenceError:
-        return "refused"
-    return "diagnosed"
-
-
-def _too_slow(signal_number: int, frame: FrameType | None) -> None:
-    raise TimeoutError(f"more than {MOST_SECONDS} s")
-
-
-def attack(kind: str, count: int, seed: int) -> tuple[Counter[str], int]:
-    """Read damaged inputs of one kind; outcomes, and how many were not survived."""
+def attack(kind: str, count: int, seed: int) -> Watch:
+    """Read damaged inputs of one kind; what came of them."""
     make, damage, name = KINDS[kind]
-    outcomes: Counter[str] = Counter()
-    failed = 0
+    watch = Watch(kind)
     with tempfile.TemporaryDirectory(prefix="doctor-fuzz-") as scratch:
         folder = Path(scratch)
         original, target = make(folder), folder / name
         for number in range(seed, seed + count):
             damage(original, target, random.Random(number))
-            signal.setitimer(signal.ITIMER_VIRTUAL, MOST_SECONDS)
-            try:
-                outcomes[outcome(target)] += 1
+            with watch.over(number):
+                watch.outcomes[outcome(target)] += 1
                 if number % DIAGNOSED_ONE_IN == 0:
-                    outcomes[diagnosed_to_the_end(target)] += 1
-            except Exception:  # noqa: BLE001 - every failure is what this looks for
-                failed += 1
-                print(f"{kind} seed {number}:\n{traceback.format_exc(limit=-8)}", flush=True)  # noqa: T201
-            finally:
-                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-    return outcomes, failed
+                    watch.outcomes[diagnosed_to_the_end(target)] += 1
+    return watch
 
 
 def main(arguments: list[str]) -> int:
     """Attack every reader; return 1 where one input was not survived."""
     count, seed = (int(word) for word in [*arguments, *("10000", "0")[len(arguments) :]][:2])
-    signal.signal(signal.SIGVTALRM, _too_slow)
-    failures = 0
+    has_failed = False
     for kind in arguments[2:] or KINDS:
-        outcomes, failed = attack(kind, count, seed)
-        failures += failed
-        print(kind, dict(outcomes), f"{failed} failed", flush=True)  # noqa: T201
-    return int(failures > 0)
+        watch = attack(kind, count, seed)
+        has_failed |= watch.num_failed > 0
+        sys.stdout.write(watch.report())
+        sys.stdout.flush()
+    return int(has_failed)
 
 
 if __name__ == "__main__":
