@@ -15,12 +15,14 @@ from engine.attention.registry import create_backend
 from engine.core import EngineCore, Footprint, Vocabulary
 from engine.errors import ConfigError
 from engine.execution.counters import Counters
-from engine.execution.cuda_graphs import GraphedPass, GraphSizes
+from engine.execution.cuda_graphs import DecodeGraphs, GraphSizes
 from engine.execution.draft_model import DraftModelProposer
 from engine.execution.forward import EagerPass, ForwardPass, ModelOnDevice
+from engine.execution.graph_recorder import CudaGraphRecorder
 from engine.execution.host_blocks import HostBlocks
 from engine.execution.kv_sizing import num_kv_blocks
 from engine.execution.loop import EngineLoop, LoopOptions
+from engine.execution.mixed_graphs import MixedGraphs, MixedSizes
 from engine.execution.part_counts import PartCounts
 from engine.execution.proposals import NgramProposer, Proposer
 from engine.execution.runner import Runner, RunnerOptions, give_back_cached_memory
@@ -82,6 +84,7 @@ class _Assembly:
         self._counters = Counters()
         self._parts = PartCounts(self._counters)
         self._draft_bytes = 0
+        self._graph_bytes = 0
         self._is_cuda = self._device.type == "cuda"
         self._staging = self._make_staging()
         self._decoder = self._load(self._folder)
@@ -108,7 +111,12 @@ class _Assembly:
         reserved = kv.num_bytes if isinstance(kv, PagedKv) else 0
         weight_bytes = self._decoder.weight_bytes
         return Footprint(
-            weight_bytes, self._draft_bytes, reserved, kv.geometry.bytes_per_token(kv.dtype), kv.block_size
+            weight_bytes=weight_bytes,
+            draft_bytes=self._draft_bytes,
+            graph_bytes=self._graph_bytes,
+            kv_reserved_bytes=reserved,
+            kv_bytes_per_token=kv.geometry.bytes_per_token(kv.dtype),
+            kv_block_size=kv.block_size,
         )
 
     def _watch_parts(self, kv: Kv) -> None:
@@ -204,10 +212,24 @@ class _Assembly:
         warm_up(eager, model.kv.block_size, min(self._config.max_num_batched_tokens, max_len, capacity))
         if not self._records_graphs or not isinstance(self._staging, PinnedStaging):
             return eager
+        free_bytes, _ = torch.cuda.mem_get_info(self._device)
         sizes = GraphSizes(self._config.max_num_seqs, max_len, model.kv.block_size, tokens_per_request)
-        graphed = GraphedPass(eager, self._staging, sizes, self._counters)
-        graphed.record(self._device)
-        return graphed
+        graphs = self._record(eager, self._staging, sizes)
+        self._graph_bytes += max(0, free_bytes - torch.cuda.mem_get_info(self._device)[0])
+        return graphs
+
+    def _record(self, eager: EagerPass, staging: PinnedStaging, sizes: GraphSizes) -> ForwardPass:
+        """Graphs of steps with prompts, where they are wanted, and of decode; the large ones first."""
+        recorder = CudaGraphRecorder(self._device)
+        others: ForwardPass = eager
+        if self._config.mixed_graph_tokens > 0:
+            num_tokens, num_rows = self._config.mixed_graph_tokens, max(sizes.tokens_per_request)
+            mixed_sizes = MixedSizes(num_tokens, sizes.max_requests, sizes.max_len, sizes.block_size, num_rows)
+            others = mixed = MixedGraphs(eager, staging, mixed_sizes, self._counters)
+            mixed.record(recorder)
+        decode = DecodeGraphs(eager, others, staging, sizes, self._counters)
+        decode.record(recorder)
+        return decode
 
     @property
     def _records_graphs(self) -> bool:

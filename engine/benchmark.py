@@ -86,6 +86,7 @@ class Measurement:
         peak_memory_bytes: of the GPU as torch sees it; without one the peak resident size of the process.
         counters: what was counted.
         weight_bytes: of the weights on the device, and all that a draft model takes.
+        graph_bytes: by which recording the CUDA graphs has reduced the free memory of the device.
         kv_reserved_bytes: taken for KV when the engine was built.
         kv_peak_bytes: KV that requests held at most.
     """
@@ -97,6 +98,7 @@ class Measurement:
     peak_memory_bytes: int
     counters: dict[str, int]
     weight_bytes: int
+    graph_bytes: int
     kv_reserved_bytes: int
     kv_peak_bytes: int
 
@@ -120,6 +122,7 @@ class Measurement:
             "itl_s": _percentiles(itl_s),
             "peak_memory_bytes": self.peak_memory_bytes,
             "weight_bytes": self.weight_bytes,
+            "graph_bytes": self.graph_bytes,
             "kv_reserved_bytes": self.kv_reserved_bytes,
             "kv_peak_bytes": self.kv_peak_bytes,
             "counters": self.counters,
@@ -133,6 +136,7 @@ def derived(counters: dict[str, int], prompt_tokens: int) -> dict[str, float | N
         "pieces_per_step": _ratio(counters["pieces"], counters["steps"]),
         "syncs_per_step": _ratio(counters["syncs"], counters["steps"]),
         "graph_share": _ratio(counters["graph_replays"], counters["pieces"]),
+        "graph_padding_tokens_per_replay": _ratio(counters["graph_padding_tokens"], counters["mixed_graph_replays"]),
         "decode_tokens_per_step": _ratio(counters["decode_tokens"], counters["steps"]),
         "kv_utilisation": _ratio(counters["kv_slots_filled_sum"], counters["kv_slots_allocated_sum"]),
         "prefix_hit_share": _ratio(counters["prefix_hit_tokens"], prompt_tokens),
@@ -179,6 +183,7 @@ def measure(
         peak_memory_bytes=_peak_memory_bytes(),
         counters=counters.as_dict(),
         weight_bytes=llm.core.footprint.weight_bytes + llm.core.footprint.draft_bytes,
+        graph_bytes=llm.core.footprint.graph_bytes,
         kv_reserved_bytes=llm.core.footprint.kv_reserved_bytes,
         kv_peak_bytes=llm.core.footprint.kv_peak_bytes(counters),
     )

@@ -47,6 +47,9 @@ class EngineConfig:
         batch_window_s: how long dynamic batching waits for more requests, seconds.
         micro_batch_size: sequences in one forward pass; None is the whole batch.
         cuda_graphs: replay recorded decode steps; None does so wherever a step can be recorded.
+        max_cudagraph_capture_size: tokens of the largest step with prompts that replays a recorded graph (of the next
+            of many sizes); larger ones launch their kernels one by one, and 0 has all of them do so. Without effect
+            where `cuda_graphs` is off.
         overlap: schedule step n+1 while step n runs; None does so on a GPU.
         step_wait: "event" waits for the asynchronous copy of a step's tokens, "device" waits for the whole device.
         staging: host memory of the step's inputs, "pinned" or "pageable".
@@ -88,6 +91,7 @@ class EngineConfig:
     batch_window_s: float = 0.01
     micro_batch_size: int | None = None
     cuda_graphs: bool | None = None
+    max_cudagraph_capture_size: int = 0
     overlap: bool | None = None
     step_wait: Literal["event", "device"] = "event"
     staging: Literal["pinned", "pageable"] = "pinned"
@@ -126,6 +130,13 @@ class EngineConfig:
             and self.layer_boundary == "free"
             and self.moe_routing == "grouped"
         )
+
+    @property
+    def mixed_graph_tokens(self) -> int:
+        """Tokens of the largest step with prompts for which a graph is wanted; 0 where none is."""
+        if self.cuda_graphs is False or not self.can_record_graphs:
+            return 0
+        return min(self.max_cudagraph_capture_size, self.max_num_batched_tokens)
 
     def _check_combinations(self) -> None:
         _require(
@@ -188,6 +199,7 @@ _LOWEST = {
     "max_num_batched_tokens": 1,
     "batch_window_s": 0,
     "micro_batch_size": 1,
+    "max_cudagraph_capture_size": 0,
     "num_draft_tokens": 1,
     "ngram_min": 1,
     "step_retries": 0,

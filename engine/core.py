@@ -43,6 +43,7 @@ class Footprint:
     Attributes:
         weight_bytes: of the weights.
         draft_bytes: weights and KV of the draft model, if there is one.
+        graph_bytes: by which recording the CUDA graphs has reduced the free memory of the device.
         kv_reserved_bytes: taken for KV when the engine is built; 0 where it grows with the requests.
         kv_bytes_per_token: of the KV of one token in all layers.
         kv_block_size: tokens in a block, or in the stretch that a request reserves.
@@ -50,6 +51,7 @@ class Footprint:
 
     weight_bytes: int
     draft_bytes: int
+    graph_bytes: int
     kv_reserved_bytes: int
     kv_bytes_per_token: int
     kv_block_size: int

@@ -5,12 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 _COUNTS: dict[str, tuple[str, ...]] = {
-    "layer_count": ("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
+    "layer_count": ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "num_layer"),
     "hidden_count": ("hidden_size", "n_embd", "d_model", "dim"),
-    "head_count": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
-    "kv_head_count": ("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads", "multi_query_group_num"),
-    "head_dim_count": ("head_dim", "head_size", "kv_channels"),
-    "feed_forward_count": ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "hidden_dim"),
+    "head_count": ("num_attention_heads", "n_head", "n_heads", "num_heads", "head_num"),
+    "kv_head_count": (
+        "num_key_value_heads",
+        "num_kv_heads",
+        "n_head_kv",
+        "n_kv_heads",
+        "multi_query_group_num",
+        "kv_head_num",
+    ),
+    "head_dim_count": ("head_dim", "head_size", "kv_channels", "size_per_head"),
+    "feed_forward_count": ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "hidden_dim", "inter_size"),
     "expert_count": ("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts"),
     "expert_per_token_count": ("num_experts_per_tok", "num_experts_per_token", "moe_top_k", "top_k_experts"),
     "expert_feed_forward_count": ("moe_intermediate_size", "expert_intermediate_size", "moe_ffn_hidden_size"),
@@ -19,7 +26,7 @@ _COUNTS: dict[str, tuple[str, ...]] = {
     "vocabulary_count": ("vocab_size", "padded_vocab_size"),
     "max_position_count": ("max_position_embeddings", "n_positions", "seq_length", "max_sequence_length"),
 }
-_INSIDE = ("text_config", "llm_config", "language_config", "thinker_config", "pretrained_config")
+_INSIDE = ("text_config", "llm_config", "language_config", "thinker_config", "pretrained_config", "tm_config", "llama")
 _MOST = 10**9
 
 
@@ -32,11 +39,14 @@ def shape_of(config: dict[str, Any]) -> dict[str, Any] | None:
     inner: dict[str, Any] = next((config[name] for name in _INSIDE if isinstance(config.get(name), dict)), {})
     merged = {**config, **{name: value for name, value in inner.items() if value is not None}}
     shape: dict[str, Any] = {name: _count(merged, spelled) for name, spelled in _COUNTS.items()}
-    if shape["layer_count"] is None or shape["hidden_count"] is None:
-        return None
     heads = shape["head_count"]
+    if shape["hidden_count"] is None and heads and shape["head_dim_count"]:
+        shape["hidden_count"] = heads * shape["head_dim_count"]
+    is_cache_known = shape["kv_head_count"] is not None and shape["head_dim_count"] is not None
+    if shape["layer_count"] is None or (shape["hidden_count"] is None and not is_cache_known):
+        return None
     shape["kv_head_count"] = shape["kv_head_count"] or (1.0 if merged.get("multi_query") is True else heads)
-    if shape["head_dim_count"] is None and heads:
+    if shape["head_dim_count"] is None and heads and shape["hidden_count"]:
         shape["head_dim_count"] = shape["hidden_count"] // heads
     architectures = merged.get("architectures")
     first = architectures[0] if isinstance(architectures, list) and architectures else merged.get("architecture")

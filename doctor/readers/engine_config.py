@@ -1,4 +1,4 @@
-"""Configuration files: of engines (YAML, JSON, Compose and Kubernetes files with their command) and of models.
+"""Configuration files: of engines (YAML, JSON, INI, Compose and Kubernetes files with their command) and of models.
 
 Only the settings that `doctor.formats.engine_options` lists are kept; of a model, its shape.
 """
@@ -16,10 +16,19 @@ from doctor.formats.engine_options import ENGINES, Setting, command_of, is_undec
 from doctor.formats.engine_options.command import options_of
 from doctor.formats.model_shape import shape_of
 from doctor.readers.protocol import Progress
-from doctor.readers.structured_text import TooMuchError, contents_of, flattened, json_values, yaml_value
+from doctor.readers.structured_text import (
+    TooMuchError,
+    contents_of,
+    flattened,
+    ini_value,
+    json_values,
+    yaml_value,
+)
 from doctor.readers.text.scanner import batch_of
 
 _KEY = re.compile(rb"^[ \t]{0,12}(?:- )?[\"']?([A-Za-z_][\w.\-]{1,60})[\"']?[ \t]{0,8}:(?:\s|$)", re.MULTILINE)
+_INI_KEY = re.compile(rb"^[ \t]{0,4}([A-Za-z_][\w.\-]{1,60})[ \t]{0,8}=", re.MULTILINE)
+_INI_SECTION = re.compile(rb"\s*\[\w[\w .\-]{0,60}\][ \t]*\r?\n")
 _YAML_LINE = re.compile(
     rb"\s*(?:#.*|---.*|\.\.\.|- .*|-|--[a-z].*|[\"']?[A-Za-z_][\w.\-/ ]{0,80}[\"']?\s*:(?:\s.*)?|[\[\]{}|>].*|)\s*\Z"
 )
@@ -51,7 +60,8 @@ class EngineConfigReader:
             return False
         if not (head.lstrip()[:1] in b"{[" or _looks_like_yaml(head)):
             return False
-        keys = {key.decode().replace("-", "_") for key in _KEY.findall(head)} | _json_keys(head)
+        found_keys = _KEY.findall(head) + (_INI_KEY.findall(head) if _INI_SECTION.match(head) else [])
+        keys = {key.decode().replace("-", "_") for key in found_keys} | _json_keys(head)
         if "traceEvents" in keys or not keys & {*_OF_A_MODEL, *_OF_AN_ENGINE, *_CONTAINER_WORDS}:
             return False
         text = contents_of(path)
@@ -105,7 +115,7 @@ def _read(text: bytes) -> _Found | None:
     values = json_values(text) if text.lstrip()[:1] in (b"{", b"[") else None
     value = values[0] if values is not None and len(values) == 1 else None
     if value is None:
-        value = yaml_value(text)
+        value = ini_value(text) if _INI_SECTION.match(text) else yaml_value(text)
     if not isinstance(value, dict | list):
         return None
     try:
@@ -114,13 +124,18 @@ def _read(text: bytes) -> _Found | None:
         commands = list(_commands(value, None, 12))
     except (TooMuchError, RecursionError):
         return None
-    is_of_model_only = shape is not None and not (isinstance(value, dict) and "build_config" in value)
+    is_of_model_only = shape is not None and not _is_of_engine_too(names)
     flat = [] if is_of_model_only else _flat_settings(names)
     undecided = tuple(dict.fromkeys(one.kept.spelled for one in flat if one.is_undecided))
     settings = [*commands, *((one.engine, one.kept) for one in flat if not one.is_undecided)]
     if shape is not None and isinstance(value, dict):
         settings += [("transformers", kept) for kept in settings_of("transformers", _own(value))]
     return _Found(settings, shape, undecided) if settings or shape else None
+
+
+def _is_of_engine_too(names: list[tuple[str, Any]]) -> bool:
+    """TensorRT-LLM and TurboMind keep the model's shape and the engine's limits in one file."""
+    return any(name.startswith("build_config.") or name.rpartition(".")[2] == "session_len" for name, _ in names)
 
 
 def _own(config: dict[str, Any]) -> Iterator[tuple[str, str]]:

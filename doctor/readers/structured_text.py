@@ -1,7 +1,11 @@
-"""JSON and YAML from strangers as plain values, bounded: no aliases multiplied, no tags built, no depth without end."""
+"""JSON, YAML and INI from strangers as plain values, bounded.
+
+No aliases are multiplied, no tags built, no depth is without end.
+"""
 
 from __future__ import annotations
 
+import configparser
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,6 +75,18 @@ def yaml_value(text: bytes) -> Any:
         return None if node is None else _plain(node, _Budget(), MOST_DEPTH)
     except (yaml.YAMLError, ValueError, RecursionError, TooMuchError):
         return None
+
+
+def ini_value(text: bytes) -> dict[str, dict[str, str]] | None:
+    """The sections of an INI file as dictionaries of strings; None where it is none."""
+    if len(text) > MOST_YAML_BYTES:
+        return None
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    try:
+        parser.read_string(text.decode("utf-8", errors="replace"))
+    except (configparser.Error, ValueError):
+        return None
+    return {name: dict(parser.items(name)) for name in parser.sections()} or None
 
 
 def flattened(value: Any) -> Iterator[tuple[str, Any]]:

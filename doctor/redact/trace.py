@@ -1,9 +1,7 @@
 r"""PyTorch profiler traces: texts are rewritten where they stand, everything else passes character by character.
 
-The file is not parsed: numbers keep their digits, a cut file stays as useful as it was,
-and memory does not grow with the file. Values under keys that name a host, a user, an environment or a command line are
-overwritten with everything below them; `process_name` keeps the base name of the executable; every other text loses the
-folders of its paths.
+The file is not parsed: numbers keep their digits, a cut file stays as useful as it was, and memory does not grow with
+the file. What stays of a text is said in `trace_texts`; characters outside of texts that JSON has no use for go too.
 """
 
 from __future__ import annotations
@@ -11,99 +9,196 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
 from typing import BinaryIO
 
-from doctor.formats.private_paths import executable_name
-from doctor.redact.masking import Hide, hide_all, hide_folders
+from doctor.redact.masking import Hide, hide_all
+from doctor.redact.trace_texts import (
+    ARGUMENT_KEYS,
+    EVENT_KEYS,
+    OPENED_KEYS,
+    PUBLIC_KEY,
+    TEXT_LISTS,
+    structural_texts,
+    treatment,
+)
 
 _PIECE_BYTES = 1 << 20
 _MOST_TOKEN_BYTES = 64 << 20
-_TEXT = rb'"(?:[^"\\]|\\.)*"'
-_TOKEN = re.compile(rb'(?s:"(?:[^"\\]|\\.)*")|[{}\[\],]')
-_KEYS = (
-    rb"host_?name|host|node_?name|user_?name|user|login|env|environ|environment|env_vars|command|command_line|cmd|"
-    rb"cmdline|argv|cwd|working_dir(?:ectory)?|home"
+_TEXT = rb'(?s:"(?:[^"\\]|\\.)*")'
+_TEXTS = re.compile(_TEXT)
+_TOKEN = re.compile(_TEXT + rb"|[{}\[\],]")
+
+_MARK = b"\xef\xbb\xbf"
+_LINE_ENDS = (b",\n", b"{\n", b"}\n", b"[\n", b"]\n")
+
+_FILLING = rb"[\s\x00\d+.,:eE-]++|true|false|null|NaN|nan|Infinity|inf"
+_NUMBER = rb'"[A-Za-z_][\w %./()-]{0,47}+"\s*+:\s*+(?:(?=[-\dtfnNI])|\[(?:[\s\d.,+eE-]++|\[[\s\d.,+eE-]*+\])*\])'
+_NAME = rb'"name"\s*+:\s*+"[^"\\/]*+"'
+_KERNEL = rb'"kernel"\s*+:\s*+"[^"\\/]*+"'
+_ARGUMENTS = (
+    rb'"args"\s*+:\s*+\{(?:' + rb"|".join((_FILLING, _NUMBER, *structural_texts(ARGUMENT_KEYS), _KERNEL)) + rb")*\}"
 )
-_INTERESTING = re.compile(
-    rb'(?s:(?P<private>"(?i:' + _KEYS + rb')"\s*:\s*)'
-    rb'|(?P<process>"process_name"[^{}]{0,400}?\{\s*"name"\s*:\s*)'
-    rb'|(?P<path>"[^"\\/]*(?:/|\\.)(?:[^"\\]|\\.)*"))'
+_AS_IT_IS = re.compile(
+    rb"(?:"
+    + rb"|".join(
+        (
+            _FILLING,
+            rb"[{}\[\]]",
+            _NAME,
+            *structural_texts(EVENT_KEYS),
+            _NUMBER,
+            _ARGUMENTS,
+            rb'"traceEvents"\s*+:',
+        )
+    )
+    + rb")*"
 )
-"""Starts only at the first character of a text: none of the alternatives runs over the quote that ends one."""
-_WHOLE_TEXT = re.compile(rb"(?s:" + _TEXT + rb")")
+"""Events without anything private, for as long as they go on: most of a trace never leaves the engine of `re`."""
+_NEXT = re.compile(
+    rb"(?s:(?P<filling>(?:" + _FILLING + rb")+)|(?P<key>" + _TEXT + rb")(?P<colon>\s*:\s*)|(?P<text>" + _TEXT + rb")"
+    rb"|(?P<open>[{\[])|(?P<close>[}\]])|(?P<other>.))"
+)
 
 
-def redact_trace(source: BinaryIO, target: BinaryIO) -> None:
-    """Copy a trace without anything private."""
-    state = _State()
-    for piece in _pieces(source):
-        target.write(state.redact(piece))
+def redact_trace(source: BinaryIO, target: BinaryIO) -> bool:
+    """Copy a trace without anything private; False where the trace ends too early."""
+    copy = _Copy()
+    for number, piece in enumerate(_pieces(source)):
+        mark = _MARK if number == 0 and piece.startswith(_MARK) else b""
+        target.write(mark + copy.take(piece.removeprefix(mark)))
+    return copy.is_whole
 
 
-class _State:
-    """What is open at the end of a piece: the depth inside a private object or list, 0 outside of any."""
+class _Place(Enum):
+    """Where in a trace a text stands."""
+
+    TRACE = auto()
+    """The trace itself and its events."""
+    ARGUMENTS = auto()
+    """The arguments of an event."""
+    LIST = auto()
+    """A list of texts under a known key."""
+    PRIVATE = auto()
+    """Below a key that is not known."""
+
+
+@dataclass
+class _Open:
+    """An object or list that is open, and how many are inside it."""
+
+    place: _Place
+    key: bytes = b""
+    depth: int = 0
+
+
+class _Copy:
+    """What is open at the end of a piece, from one piece to the next."""
 
     def __init__(self) -> None:
-        self._depth = 0
+        self._open = [_Open(_Place.TRACE)]
+        self._key: bytes | None = None
+        self._num_private_keys = 0
+        self._num_odd_keys = 0
+        self._num_brackets = 0
+        self._has_open_text = False
 
-    def redact(self, piece: bytes) -> bytes:
+    @property
+    def is_whole(self) -> bool:
+        """All brackets are closed, and all texts."""
+        return self._num_brackets == 0 and not self._has_open_text
+
+    def take(self, piece: bytes) -> bytes:
         """One piece with its texts treated."""
+        self._count(_TEXTS.sub(b"", piece))
         out: list[bytes] = []
         position = 0
         while position < len(piece):
-            if self._depth:
-                position = self._hide_inside(piece, position, out)
-                continue
-            match = _INTERESTING.search(piece, position)
-            if match is None:
-                out.append(piece[position:])
-                break
-            out.append(piece[position : match.start()])
-            position = self._treat(match, piece, out)
+            match = None
+            if self._key is None and self._open[-1].place is _Place.TRACE:
+                match = _AS_IT_IS.match(piece, position)
+            if match is not None and match.end() > position:
+                out.append(match[0])
+            else:
+                match = _NEXT.match(piece, position)
+                assert match is not None  # it takes any character
+                out.append(self._treated(match))
+            position = match.end()
         return b"".join(out)
 
-    def _treat(self, match: re.Match[bytes], piece: bytes, out: list[bytes]) -> int:
-        if match["path"] is not None:
-            out.append(_rewritten(match[0], hide_folders))
-            return match.end()
-        out.append(match[0])
-        hide = hide_all if match["private"] is not None else _executable
-        value = _WHOLE_TEXT.match(piece, match.end())
-        if value is not None:
-            out.append(_rewritten(value[0], hide))
-            return value.end()
-        if match["private"] is not None and piece[match.end() : match.end() + 1] in {b"{", b"["}:
-            out.append(piece[match.end() : match.end() + 1])
-            self._depth = 1
-            return match.end() + 1
-        return match.end()
+    def _count(self, without_texts: bytes) -> None:
+        opened = without_texts.count(b"{") + without_texts.count(b"[")
+        self._num_brackets += opened - without_texts.count(b"}") - without_texts.count(b"]")
+        self._has_open_text |= b'"' in without_texts
 
-    def _hide_inside(self, piece: bytes, position: int, out: list[bytes]) -> int:
-        for match in _TOKEN.finditer(piece, position):
-            out.append(piece[position : match.start()])
-            position = match.end()
-            token = match[0]
-            self._depth += (token in {b"{", b"["}) - (token in {b"}", b"]"})
-            out.append(_rewritten(token, hide_all) if token.startswith(b'"') else token)
-            if not self._depth:
-                return position
-        out.append(piece[position:])
-        return len(piece)
+    def _treated(self, match: re.Match[bytes]) -> bytes:
+        kind, token = match.lastgroup, match[0]
+        if kind == "colon":
+            return self._opened_key(match["key"]) + match["colon"]
+        if kind == "text":
+            return self._text(token)
+        if kind == "open":
+            self._enter()
+        elif kind == "close":
+            self._leave()
+        elif kind == "other":
+            return b"x"
+        elif self._open[-1].place is not _Place.LIST and token.strip():
+            self._key = None
+        return token
+
+    def _opened_key(self, token: bytes) -> bytes:
+        self._key = _content(token)
+        if self._open[-1].place is _Place.PRIVATE:
+            self._num_private_keys += 1
+            return b'"k%d"' % self._num_private_keys
+        if PUBLIC_KEY.fullmatch(self._key):
+            return token
+        self._num_odd_keys += 1
+        return b'"key_%d"' % self._num_odd_keys
+
+    def _text(self, token: bytes) -> bytes:
+        inside, key = self._open[-1], self._key
+        self._key = None
+        if inside.place is _Place.LIST:
+            return _rewritten(token, treatment(inside.key))
+        if key is None or inside.place is _Place.PRIVATE:
+            return _rewritten(token, hide_all)
+        return _rewritten(token, treatment(key, is_argument=inside.place is _Place.ARGUMENTS))
+
+    def _enter(self) -> None:
+        inside, key = self._open[-1], self._key
+        self._key = None
+        if key is None or inside.place is _Place.PRIVATE or (key in OPENED_KEYS and key != b"args"):
+            inside.depth += 1
+        elif key == b"args":
+            self._open.append(_Open(_Place.ARGUMENTS))
+        else:
+            self._open.append(_Open(_Place.LIST if key in TEXT_LISTS else _Place.PRIVATE, key))
+
+    def _leave(self) -> None:
+        if self._open[-1].depth:
+            self._open[-1].depth -= 1
+        elif len(self._open) > 1:
+            self._open.pop()
+        self._key = None
 
 
 def _pieces(source: BinaryIO) -> Iterator[bytes]:
-    """Bytes in portions that end outside of any text: after a line end, which no text holds, or after a bracket."""
+    """Bytes in portions that end outside of any text and behind no key: after a line, or after a bracket."""
     waiting = b""
     while data := source.read(_PIECE_BYTES):
         waiting += data
-        cut = waiting.rfind(b"\n") + 1 or _last_bracket(waiting)
+        cut = max(waiting.rfind(end) for end in _LINE_ENDS) + 2
+        cut = cut if cut > 1 else _last_bracket(waiting)
         if not cut and len(waiting) > _MOST_TOKEN_BYTES:  # no text is that long: the file is damaged here
             cut = len(waiting)
         if cut:
             yield waiting[:cut]
             waiting = waiting[cut:]
     if waiting:
-        yield _without_open_text(waiting)
+        yield waiting
 
 
 def _last_bracket(data: bytes) -> int:
@@ -114,17 +209,15 @@ def _last_bracket(data: bytes) -> int:
     return cut
 
 
-def _without_open_text(data: bytes) -> bytes:
-    """The last bytes of a cut file, whose last text may lack its end."""
-    end = 0
-    for match in _TOKEN.finditer(data):
-        end = match.end()
-    rest = data[end:]
-    return data[:end] + (hide_all(rest) if b'"' in rest else rest)
-
-
-def _executable(text: bytes) -> bytes:
-    return (executable_name(text.decode("utf-8", "replace")) or "").encode()
+def _content(token: bytes) -> bytes:
+    """What a JSON text says."""
+    if b"\\" not in token:
+        return token[1:-1]
+    try:
+        text: str = json.loads(token, strict=False)
+    except ValueError:
+        return b""
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _rewritten(token: bytes, hide: Hide) -> bytes:

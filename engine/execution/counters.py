@@ -11,6 +11,8 @@ class Counters:
         steps: steps launched.
         pieces: forward passes of the target model.
         graph_replays: forward passes that replayed a CUDA graph.
+        mixed_graph_replays: of these, passes that feed prompts or unequal numbers of tokens.
+        graph_padding_tokens: tokens of padding in those.
         graph_captures: CUDA graphs recorded.
         syncs: times the host waited for the device, the one wait for a step's tokens included.
         layer_syncs: of these, waits at the boundary of a layer.
@@ -46,6 +48,8 @@ class Counters:
     steps: int = 0
     pieces: int = 0
     graph_replays: int = 0
+    mixed_graph_replays: int = 0
+    graph_padding_tokens: int = 0
     graph_captures: int = 0
     syncs: int = 0
     layer_syncs: int = 0

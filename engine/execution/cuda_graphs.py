@@ -9,21 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from engine.execution.batch import BatchNumbers, padded_width
-from engine.execution.forward import PassOutput
-from engine.execution.staging import array_views, layout_size, layout_views
+from engine.execution.graph_recorder import PassGraph
+from engine.execution.staging import array_views, layout_size
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from engine.execution.counters import Counters
-    from engine.execution.forward import EagerPass
-    from engine.execution.staging import PinnedStaging
+    from engine.execution.forward import EagerPass, ForwardPass, PassOutput
+    from engine.execution.graph_recorder import GraphRecorder, PackedStaging
     from engine.scheduling.plan import ScheduledRequest
 
 
@@ -136,57 +134,52 @@ def _padding(num_requests: int, num_tokens: int, num_columns: int, sizes: GraphS
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Recorded:
-    graph: torch.cuda.CUDAGraph
-    inputs: DecodeInputs
-    buffer: Tensor
-    output: PassOutput
+class DecodeGraphs:
+    """Replays a graph where all requests feed the same number of tokens and there is a graph for it."""
 
-
-class GraphedPass:
-    """Replays a graph where all requests feed the same number of tokens and there is a graph for it; else eager."""
-
-    def __init__(self, eager: EagerPass, staging: PinnedStaging, sizes: GraphSizes, counters: Counters) -> None:
+    def __init__(
+        self, eager: EagerPass, others: ForwardPass, staging: PackedStaging, sizes: GraphSizes, counters: Counters
+    ) -> None:
         """Record nothing yet; see `record`.
 
         Args:
-            eager: what is recorded, and runs everything else.
+            eager: what is recorded.
+            others: runs what there is no graph for.
             staging: brings inputs to the device.
             sizes: what graphs are wanted for.
-            counters: counts replays.
+            counters: counts recordings and replays.
         """
         self._eager = eager
+        self._others = others
         self._staging = staging
         self._sizes = sizes
         self._counters = counters
-        self._graphs: dict[tuple[int, int], _Recorded] = {}
+        self._graphs: dict[tuple[int, int], PassGraph] = {}
         self._bucket_of = _round_up(sizes.buckets())
 
     @torch.inference_mode()
-    def record(self, device: torch.device) -> None:
-        """Record all graphs, the largest first so that the smaller ones find room in its memory."""
-        pool = torch.cuda.graph_pool_handle()
+    def record(self, recorder: GraphRecorder) -> None:
+        """Record all graphs, the largest first so that the smaller ones find room in its memory.
+
+        Raises:
+            RuntimeError: there is no memory left for a graph.
+        """
         for num_tokens in self._sizes.tokens_per_request:
             for num_requests in reversed(self._sizes.buckets()):
-                self._graphs[num_requests, num_tokens] = self._record_one(num_requests, num_tokens, device, pool)
+                inputs = DecodeInputs(num_requests, num_tokens, self._sizes)
+                graph = PassGraph(inputs, self._eager.output, self._staging, recorder)
+                self._graphs[num_requests, num_tokens] = graph
                 self._counters.graph_captures += 1
 
     def run(self, scheduled: Sequence[ScheduledRequest], slots: Sequence[int]) -> PassOutput:
         """See `engine.execution.forward.ForwardPass`."""
-        recorded = self._find(scheduled)
-        if recorded is None:
-            return self._eager.run(scheduled, slots)
-        recorded.inputs.fill(scheduled, slots)
-        self._staging.copy_packed(recorded.inputs.packed, recorded.buffer)
-        recorded.graph.replay()
+        graph = self._find(scheduled)
+        if graph is None:
+            return self._others.run(scheduled, slots)
         self._counters.graph_replays += 1
-        num_rows = sum(item.num_tokens for item in scheduled)
-        output = recorded.output
-        best_R = None if output.best_R is None else output.best_R[:num_rows]
-        return PassOutput(output.logits_RV[:num_rows], output.row_slots_R[:num_rows], best_R)
+        return graph.run(scheduled, slots, sum(item.num_tokens for item in scheduled))
 
-    def _find(self, scheduled: Sequence[ScheduledRequest]) -> _Recorded | None:
+    def _find(self, scheduled: Sequence[ScheduledRequest]) -> PassGraph | None:
         num_tokens = scheduled[0].num_tokens
         for item in scheduled:
             if not item.samples or item.num_tokens != num_tokens or len(item.draft_token_ids) != num_tokens - 1:
@@ -194,23 +187,6 @@ class GraphedPass:
         if len(scheduled) >= len(self._bucket_of):
             return None
         return self._graphs.get((self._bucket_of[len(scheduled)], num_tokens))
-
-    def _record_one(self, num_requests: int, num_tokens: int, device: torch.device, pool: Any) -> _Recorded:
-        inputs = DecodeInputs(num_requests, num_tokens, self._sizes)
-        arrays = inputs.numbers.arrays()
-        buffer = torch.zeros(layout_size(arrays), dtype=torch.uint8, device=device)
-        self._staging.copy_packed(inputs.packed, buffer)
-        batch = inputs.numbers.on_device(layout_views(arrays, buffer))
-        side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            # Libraries set themselves up and kernels are compiled on first use: that must not happen while recording.
-            self._eager.output(batch)
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool):
-            output = self._eager.output(batch)
-        return _Recorded(graph, inputs, buffer, output)
 
 
 def _round_up(buckets: Sequence[int]) -> list[int]:

@@ -50,6 +50,11 @@ class PassOutput:
     row_slots_R: Tensor
     best_R: Tensor | None = None
 
+    def first(self, num_rows: int) -> PassOutput:
+        """The same without the rows behind the first `num_rows`, which are padding."""
+        best_R = None if self.best_R is None else self.best_R[:num_rows]
+        return PassOutput(self.logits_RV[:num_rows], self.row_slots_R[:num_rows], best_R)
+
 
 class ForwardPass(Protocol):
     """Runs the requests of one piece of a step."""
@@ -82,6 +87,11 @@ class EagerPass:
         """See `ForwardPass`."""
         batch = pack(scheduled, slots, self._model.kv.block_size, self._staging)
         return PassOutput(self.logits(batch), batch.row_slots_R)
+
+    def logits_room(self, num_rows: int) -> Tensor:
+        """Memory for `num_rows` rows of logits, (R, V) in the dtype of the model."""
+        model = self._model
+        return torch.empty(num_rows, model.vocab_size, dtype=model.decoder.dtype, device=model.device)
 
     def output(self, batch: Batch) -> PassOutput:
         """A whole pass with the choice of the most probable tokens, as CUDA graphs record it."""

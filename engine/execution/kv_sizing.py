@@ -42,5 +42,7 @@ def _free_bytes(config: EngineConfig, device: torch.device) -> int:
     if device.type != "cuda":
         return _CPU_BYTES
     free, total = torch.cuda.mem_get_info(device)
-    reserve = _GIB + config.max_num_batched_tokens * (1 << 16) * _ACTIVATION_BYTES_PER_TOKEN_AND_COLUMN // 8
+    # The graphs of mixed steps share one pool of memory of their own, as large as the largest of them needs.
+    num_tokens = config.max_num_batched_tokens + config.mixed_graph_tokens
+    reserve = _GIB + num_tokens * (1 << 16) * _ACTIVATION_BYTES_PER_TOKEN_AND_COLUMN // 8
     return free - int((1 - config.memory_share) * total) - reserve

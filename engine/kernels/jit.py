@@ -5,7 +5,8 @@ Without a GPU the kernels run in Triton's interpreter: slow, but the same source
 Programmatic dependent launch: a kernel may start while the one before it still runs, load what does not depend on it
 (weights) and then wait. Every kernel here follows three rules, so that a chain of them is right: wait before the first
 read of anything that a kernel of the same step writes; wait before the first write; let the next kernel start only
-after the own wait, so that a kernel never runs beside one that is two launches away.
+after the own wait, so that a kernel never runs beside one that is two launches away. Programs without work need not
+wait, but one of them has to (`leave_idle`): a kernel that ended without any wait would let the next one pass its own.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ __all__ = [
     "jit",
     "jit_once_for",
     "launch_options",
+    "leave_idle",
     "start_next_kernel",
     "tl",
     "triton",
@@ -85,6 +87,13 @@ def start_next_kernel(OVERLAP: tl.constexpr) -> None:
     """Allow the next kernel of the stream to start; it does so when every program has come here or ended."""
     if OVERLAP:
         tl.extra.cuda.gdc_launch_dependents()
+
+
+@jit
+def leave_idle(program: tl.tensor, OVERLAP: tl.constexpr) -> None:
+    """To be called before an early return; `program` is 0 in one program of the kernel, which waits for all of them."""
+    if program == 0:
+        wait_for_previous_kernel(OVERLAP)
 
 
 @jit

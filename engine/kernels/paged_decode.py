@@ -23,6 +23,7 @@ from engine.kernels.jit import (
     jit,
     jit_once_for,
     launch_options,
+    leave_idle,
     start_next_kernel,
     tl,
     triton,
@@ -167,8 +168,9 @@ def _paged_attention_decode_kernel(
     q_len = tl.load(cu_q_ptr + request + 1) - first_token
     length = split_length(kv_len, MIN_SPLIT, MAX_SPLITS)
     num_splits = tl.maximum((kv_len + length - 1) // length, 1)
-    # Lengths are not written by the kernel before, so idle programs leave without waiting for it.
+    # Lengths are not written by the kernel before, so idle programs need not wait for it.
     if (split >= num_splits) | (first_query >= q_len) | (q_len > TOKEN_LIMIT):
+        leave_idle(request + tile + split, OVERLAP)
         return
     scratch_token = first_token
     if PACKS_SCRATCH:
@@ -199,8 +201,7 @@ def _paged_attention_decode_kernel(
         )
         tl.debug_barrier()
 
-    row = tl.arange(0, BLOCK_M)
-    d = tl.arange(0, BLOCK_D)
+    row, d = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_D)
     query = first_query + row // GROUP
     inside = (row < TILE_TOKENS * GROUP) & (query < q_len)
     query_token = (first_token + query).to(tl.int64)

@@ -18,6 +18,7 @@ from engine.kernels.jit import (
     jit,
     jit_once_for,
     launch_options,
+    leave_idle,
     start_next_kernel,
     tl,
     triton,
@@ -108,6 +109,7 @@ def _paged_attention_prefill_kernel(
     q_len = tl.load(cu_q_ptr + request + 1) - first_token
     first_query = (tile - (first_token // TILE_TOKENS + request)) * TILE_TOKENS
     if (first_query >= q_len) | (q_len <= DECODE_LIMIT):
+        leave_idle(tl.program_id(0) + tl.program_id(1), OVERLAP)
         return
     wait_for_previous_kernel(OVERLAP)
     start_next_kernel(OVERLAP)

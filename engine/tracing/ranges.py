@@ -19,6 +19,7 @@ class Range(StrEnum):
     SCHEDULING = "scheduling"
     DRAFT = "draft"
     VERIFY = "verify"
+    GRAPH_REPLAY = "graph_replay"
 
 
 DOMAIN = "engine"

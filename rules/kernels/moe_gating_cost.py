@@ -83,59 +83,71 @@ ROUTING = f"""
             regexp_matches(word, 'topk|top_k|moe_fused_gate') AS is_top_k
         FROM (SELECT name_id, lower(name) AS word FROM kernel_name)
     ),
-    sequence AS (
-        SELECT op.device_op_id, op.source_id, op.device_id, op.stream_id, op.start_ns, op.end_ns, op.family,
+    inside AS (
+        SELECT device_op_id, source_id, device_id, stream_id, end_ns - start_ns AS own_ns,
             coalesce(is_product, false) AS is_product, coalesce(is_named, false) AS is_named, coalesce(is_top_k, false) AS is_top_k,
-            row_number() OVER (PARTITION BY op.source_id, op.device_id, op.stream_id ORDER BY op.device_op_id) AS place
+            family = 'gemm' AND NOT coalesce(is_product, false) AS is_dense, coalesce(is_product, false) OR family IN ('gemm', 'attention') AS is_work,
+            family IN ('attention', 'rope', 'kv_cache', 'collective') AS is_other,
+            family NOT IN ('gemm', 'norm', 'quantise', 'rope', 'kv_cache', 'attention', 'collective') AS is_loose
         FROM device_op AS op LEFT JOIN named USING (name_id), steady_window
         WHERE op.start_ns >= from_ns AND op.start_ns < until_ns AND (op.kind = 'kernel' OR op.copy_kind = 'dtod')
             -- most recordings end here, at no cost
             AND EXISTS (SELECT 1 FROM named WHERE is_product)
     ),
+    sequence AS MATERIALIZED (
+        SELECT *, (sum((is_work OR is_other OR is_top_k)::INTEGER) OVER
+            (PARTITION BY source_id, device_id, stream_id ORDER BY device_op_id ROWS UNBOUNDED PRECEDING))::INTEGER AS block
+        FROM inside
+    ),
+    counted AS (  -- a block is a kernel by which one tells where in a layer the stream is, and what follows it up to the next of them
+        SELECT source_id, device_id, stream_id, block, count(*) AS op_count, bool_or(is_product) AS is_product, bool_or(is_dense) AS is_dense,
+            bool_or(is_work) AS is_work, bool_or(is_other) AS is_other, bool_or(is_top_k) AS is_top_k, count(*) FILTER (is_loose) AS loose_count,
+            sum(own_ns) FILTER (is_loose) AS loose_ns, max(own_ns) FILTER (is_loose) AS longest_ns
+        FROM sequence GROUP BY ALL
+    ),
     placed AS (
-        SELECT *,
-            max(CASE WHEN is_top_k THEN place END) OVER before AS top_k_before,
-            max(CASE WHEN is_product THEN place END) OVER before AS product_before,
-            max(CASE WHEN family = 'gemm' AND NOT is_product THEN place END) OVER before AS dense_before,
-            max(CASE WHEN family IN ('attention', 'rope', 'kv_cache', 'collective') THEN place END) OVER before AS other_before,
-            max(CASE WHEN is_product OR family IN ('gemm', 'attention') THEN place END) OVER before AS work_before,
-            max(CASE WHEN is_product THEN place END) OVER ahead AS last_product,
-            min(CASE WHEN is_product THEN place END) OVER after AS product_after,
-            min(CASE WHEN NOT is_product AND family IN ('gemm', 'attention') THEN place END) OVER after AS other_after
-        FROM sequence
-        WINDOW ahead AS (PARTITION BY source_id, device_id, stream_id ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
-            before AS (PARTITION BY source_id, device_id, stream_id ORDER BY place ROWS UNBOUNDED PRECEDING),
-            after AS (PARTITION BY source_id, device_id, stream_id ORDER BY place ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING)
+        SELECT *, 1 + coalesce(sum(op_count) OVER ahead, 0) AS place FROM counted
+        WINDOW ahead AS (PARTITION BY source_id, device_id, stream_id ORDER BY block ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
     ),
+    -- which kernel of some kinds is the last one or the next, as one number: twice its place, and one more where it is of the kind that counts
     told AS (
-        SELECT *, is_product AND coalesce(dense_before, 0) > coalesce(last_product, 0) AS is_first_product,
-            coalesce(other_after, product_after + 1) > product_after AS is_before_product,
-            dense_before > greatest(coalesce(product_before, 0), coalesce(other_before, 0)) AND product_after - dense_before <= $layer_reach
-                AND coalesce(other_after, product_after + 1) > product_after
-                AND family NOT IN ('gemm', 'norm', 'quantise', 'rope', 'kv_cache', 'attention', 'collective') AS is_between
+        SELECT *, max(CASE WHEN is_work OR is_other THEN 2 * place + is_dense::INTEGER END) OVER upto AS dense,
+            max(CASE WHEN is_work OR is_top_k THEN 2 * place + (NOT is_work)::INTEGER END) OVER upto AS top_k,
+            max(CASE WHEN is_product OR is_dense THEN 2 * place + is_dense::INTEGER END) OVER ahead AS product,
+            min(CASE WHEN is_work THEN 2 * place + is_product::INTEGER END) OVER after AS work
         FROM placed
+        WINDOW upto AS (PARTITION BY source_id, device_id, stream_id ORDER BY block ROWS UNBOUNDED PRECEDING),
+            ahead AS (PARTITION BY source_id, device_id, stream_id ORDER BY block ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
+            after AS (PARTITION BY source_id, device_id, stream_id ORDER BY block ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)
     ),
-    sized AS (  -- one long kernel among short ones moves weights, not scores
-        SELECT *, is_between AND sum(is_between::INTEGER) OVER layer >= $many
-            AND 2 * max(end_ns - start_ns) FILTER (is_between) OVER layer < sum(end_ns - start_ns) FILTER (is_between) OVER layer AS is_one_of_many
-        FROM told WINDOW layer AS (PARTITION BY source_id, device_id, stream_id, product_after)
+    spaced AS (
+        SELECT *, is_product AND coalesce(product % 2 = 1, false) AS is_first_product,
+            coalesce(dense % 2 = 1 AND work % 2 = 1 AND (work - dense) // 2 <= $layer_reach, false) AS is_between,
+            coalesce(top_k % 2 = 1 AND work % 2 = 1 AND (work - top_k) // 2 <= $reach, false) AS is_behind_top_k
+        FROM told
+    ),
+    chosen AS (  -- one long kernel among short ones moves weights, not scores
+        SELECT source_id, device_id, stream_id, block, is_first_product, is_behind_top_k, is_between
+            AND sum(loose_count) OVER layer >= $many AND 2 * max(longest_ns) OVER layer < sum(loose_ns) OVER layer AS is_one_of_many
+        FROM spaced WINDOW layer AS (PARTITION BY source_id, device_id, stream_id, is_between, work)
     ),
     sorted AS (
-        SELECT *, NOT is_product AND (is_named OR is_one_of_many
-            OR (top_k_before > coalesce(work_before, 0) AND product_after - top_k_before <= $reach AND is_before_product)) AS is_routing
-        FROM sized
+        SELECT device_op_id, own_ns, is_product, is_product AND is_first_product AS is_first_product,
+            NOT is_product AND (is_named OR (is_one_of_many AND is_loose) OR is_behind_top_k) AS is_routing
+        FROM sequence JOIN chosen USING (source_id, device_id, stream_id, block)
     )
 """
 
 SQL = f"""{ROUTING}
-SELECT count(*) FILTER (is_product) AS product_count, count(*) FILTER (is_first_product) AS layer_count,
-    count(*) FILTER (is_routing) AS routing_count,
-    coalesce(sum(end_ns - start_ns) FILTER (is_product), 0)::BIGINT AS product_ns,
-    coalesce(sum(end_ns - start_ns) FILTER (is_routing), 0)::BIGINT AS routing_ns,
-    arg_max(start_ns, end_ns - start_ns) FILTER (is_routing) AS longest_start_ns,
-    arg_max(end_ns, end_ns - start_ns) FILTER (is_routing) AS longest_end_ns,
+SELECT product_count, layer_count, routing_count, product_ns, routing_ns, longest.start_ns AS longest_start_ns, longest.end_ns AS longest_end_ns,
     (SELECT sum(busy_ns)::BIGINT FROM device_busy) AS busy_ns
-FROM sorted
+FROM (
+    SELECT count(*) FILTER (is_product) AS product_count, count(*) FILTER (is_first_product) AS layer_count,
+        count(*) FILTER (is_routing) AS routing_count, coalesce(sum(own_ns) FILTER (is_product), 0)::BIGINT AS product_ns,
+        coalesce(sum(own_ns) FILTER (is_routing), 0)::BIGINT AS routing_ns,
+        arg_min(device_op_id, (-own_ns, device_op_id)) FILTER (is_routing) AS longest_id
+    FROM sorted)
+LEFT JOIN device_op AS longest ON device_op_id = longest_id
 """
 
 TARGETS = f"{ROUTING} SELECT device_op_id, $factor AS factor FROM sorted WHERE is_routing"

@@ -8,7 +8,9 @@ How it is detected: the share of fp32 products in the time of all matrix product
 The win is the run replayed with each product at the device's own ratio: products that fill the device with large tiles
 are bound by arithmetic and gain the ratio of the units; all others are bound by bandwidth and gain two, as do long
 element-wise kernels. Where most of the products are fp32, so is what lies between them: attention over a prompt is two
-products in one kernel and gains the ratio, every other long kernel that does not name a 16-bit type two. In a log or a configuration: the type is float32, or the weights weigh at least 3.6 bytes a parameter.
+products in one kernel and gains the ratio, every other long kernel that does not name a 16-bit type two. In a log or a configuration: the type is float32, or the weights weigh at
+least 3.6 bytes a parameter. Beside an out-of-memory text the model's configuration is enough: a load that fails with more than 2.5 bytes a
+parameter in memory is wider than 16 bits, and so is a checkpoint in float32 that nothing narrows. It is critical where memory ran out.
 
 When it is not this: norms, logits and expert routing in fp32 are intended and small. TF32 kernels use the matrix units
 already. Training in fp32 may be on purpose.
@@ -47,6 +49,11 @@ ABOUT = About(
 
 THRESHOLDS = {
     "min_bytes": Threshold(3.6, "bytes a parameter", source="huggingface/transformers#21681: 4 in fp32, 2 in 16 bits"),
+    "wide_bytes": Threshold(
+        2.5,
+        "bytes a parameter",
+        source="a whole model in 16 bits takes 2; a quarter more is no rounding (see weight_type)",
+    ),
     "most_bytes": Threshold(4.6, "bytes a parameter", source="more is no set of weights, but something else"),
     "min_share": Threshold(0.2, "share of matrix-product time", source="huggingface/transformers#21681"),
     "tile_elements": Threshold(4096, "elements of an output tile", source="64 x 64: smaller tiles serve few rows"),
@@ -162,22 +169,7 @@ def judge(row: Fp32Products) -> Verdict:
     )
 
 
-SETTING_SQL = """
-WITH told AS (
-    SELECT max(engine) AS engine, max(told) FILTER (told = 'float32') AS fp32, max(told) FILTER (told IN ('bfloat16', 'float16')) AS half
-    FROM engine_choice WHERE setting = 'dtype'
-),
-logged AS (
-    SELECT sum(amount_bytes)::DOUBLE AS weight_bytes FROM (
-        SELECT rank, max(amount_bytes) AS amount_bytes FROM engine_figure WHERE figure = 'weights' GROUP BY rank)
-),
-loaded AS (SELECT max(allocated_bytes)::DOUBLE AS allocated_bytes FROM oom_event WHERE phase = 'load'),
-model AS (SELECT max(parameter_count) AS parameter_count, any_value(quantisation) AS quantisation, any_value(dtype) AS stored FROM model_config)
-SELECT engine, fp32 IS NOT NULL AS is_fp32, half IS NOT NULL AS is_half, coalesce(weight_bytes, allocated_bytes) AS weight_bytes,
-    parameter_count, quantisation, stored
-FROM told, logged, loaded, model
-WHERE NOT EXISTS (SELECT 1 FROM engine_choice WHERE setting = 'device' AND told = 'cpu')
-"""
+SETTING_SQL = "SELECT * FROM weight_type"
 
 
 class TypeOfWeights(NamedTuple):
@@ -187,33 +179,58 @@ class TypeOfWeights(NamedTuple):
     is_fp32: bool
     is_half: bool
     weight_bytes: float | None
+    loading_bytes: float | None
+    allocated_bytes: float | None
+    total_bytes: int | None
+    is_failed: bool
     parameter_count: int | None
     quantisation: str | None
     stored: str | None
+    is_wide: bool
+    is_stored_wide: bool
+
+
+def bytes_each(row: TypeOfWeights) -> float | None:
+    """Bytes a parameter, of weights that an engine counted or a load had brought in when it failed."""
+    weight = row.weight_bytes or row.loading_bytes
+    return weight / row.parameter_count if weight and row.parameter_count else None
 
 
 def judge_setting(row: TypeOfWeights) -> Verdict:
-    """float32 by name or by weight."""
-    each = row.weight_bytes / row.parameter_count if row.weight_bytes and row.parameter_count else None
+    """float32 by name, by weight, or by what a load had filled."""
+    each = bytes_each(row)
     by_weight = each is not None and THRESHOLDS["min_bytes"].value <= each <= THRESHOLDS["most_bytes"].value
-    if not row.is_fp32 and not by_weight:
+    is_partly = row.is_wide and row.weight_bytes is None
+    if not (row.is_fp32 or by_weight or is_partly or row.is_stored_wide):
         return None
-    if each is not None and not by_weight and each < THRESHOLDS["min_bytes"].value:
+    is_light = each is not None and each < THRESHOLDS["min_bytes"].value
+    if is_light and row.weight_bytes is not None:
         return None  # what was loaded weighs less, whatever was asked for
     stored = f", stored in {row.stored}" if row.stored and row.stored != "float32" else ""
     weight = f": weights of {each:.1f} bytes a parameter" if each is not None else ""
+    if is_light and each is not None:
+        weight = f": {each:.1f} bytes a parameter were there when loading failed, 2 are a whole model in 16 bits"
     return Finding(
         summary=f"the model is loaded in float32{stored}{weight}",
         evidence=(
             *((Evidence("weights", each, "bytes a parameter"),) if each is not None else ()),
             *((Evidence("type asked for", "float32", ""),) if row.is_fp32 else ()),
             *((Evidence("parameters", float(row.parameter_count), "parameters"),) if row.parameter_count else ()),
+            *((Evidence("memory of the device", float(row.total_bytes), "bytes"),) if row.total_bytes else ()),
         ),
-        severity=Severity.HIGH,
-        confidence=0.9 if by_weight else 0.8,
-        bytes=round(row.weight_bytes / 2) if by_weight and row.weight_bytes else None,
+        severity=Severity.CRITICAL if row.is_failed else Severity.HIGH,
+        confidence=0.9 if by_weight else 0.8 if row.is_fp32 else 0.7,
+        bytes=saved_bytes(row, by_weight),
         speedup_bound=None,
     )
+
+
+def saved_bytes(row: TypeOfWeights, by_weight: bool) -> int | None:
+    """What 16 bits would save: half of what was weighed, or two bytes a parameter."""
+    weight = row.weight_bytes or row.loading_bytes
+    if by_weight and weight:
+        return round(weight / 2)
+    return 2 * row.parameter_count if row.parameter_count and row.is_failed else None
 
 
 FIXES = (
@@ -264,5 +281,5 @@ RULE = Rule(
     fixes=FIXES,
     verify="record again: kernel names say bf16, f16 or nvjet in place of sgemm and ffma; weights take two bytes a parameter.",
     doc=__doc__,
-    also=(Sign(("engine_evidence",), ("engine-log", "engine-config"), SETTING_SQL, TypeOfWeights, judge_setting),),
+    also=(Sign(("weight_type",), ("engine-log", "engine-config"), SETTING_SQL, TypeOfWeights, judge_setting),),
 )

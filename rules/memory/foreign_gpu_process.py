@@ -12,7 +12,8 @@ displays and the driver hold some everywhere. An engine that refused to start or
 cache while `nvidia-smi` lists others, and samples that know which processes are the run's own, are the other signs.
 
 When it is not this: in a container the failing process itself is listed as `Process N`: `own-pid-in-container`. Contexts of a
-few hundred MiB of other ranks: `extra-context-on-gpu0`. Memory whose owner is dead or stuck: `orphan-or-zombie-memory`. Free
+few hundred MiB of other ranks: `extra-context-on-gpu0`. Memory whose owner is dead or stuck: `orphan-or-zombie-memory`; where the log only says
+that the run was started again, or the named process writes in it too, that is said and the confidence is 0.5. Free
 memory inside the process' own allocator: `fragmentation`.
 """
 
@@ -53,7 +54,7 @@ SQL = """
 WITH name AS (SELECT pid, any_value(name) AS name FROM (
     SELECT pid, name FROM gpu_process UNION ALL SELECT pid, name FROM host_process) WHERE name IS NOT NULL GROUP BY pid)
 SELECT cause, count(*) FILTER (cause = 'foreign') OVER () AS failure_count, device_id, tried_bytes, total_bytes, free_bytes, own_bytes,
-    is_own_known, foreign_bytes, named_foreign_count, largest_foreign_id AS pid, name.name, largest_foreign_bytes
+    is_own_known, foreign_bytes, named_foreign_count, largest_foreign_id AS pid, name.name, largest_foreign_bytes, is_restarted, is_of_this_run
 FROM oom_cause LEFT JOIN name ON name.pid = largest_foreign_id
 WHERE total_bytes > 0 AND foreign_bytes IS NOT NULL AND tried_bytes IS NOT NULL AND own_bytes IS NOT NULL
 ORDER BY (cause = 'foreign') DESC, foreign_bytes DESC, source_id, oom_event_id
@@ -77,6 +78,8 @@ class Failure(NamedTuple):
     pid: int | None
     name: str | None
     largest_foreign_bytes: int | None
+    is_restarted: bool
+    is_of_this_run: bool
 
 
 def holder(pid: int | None, name: str | None) -> str:
@@ -98,7 +101,9 @@ def fixes_for(left_bytes: int, total_bytes: int) -> tuple[Fix, ...]:
 
 
 def confidence_of(row: Failure) -> float:
-    """Less where nobody is named, or where the failing process may be the named one (an engine outside PyTorch, in a container)."""
+    """Less where nobody is named, where the failing process may be the named one, or where it may be an earlier start of this run."""
+    if row.is_restarted or row.is_of_this_run:
+        return 0.5
     if row.named_foreign_count:
         return 0.95 if row.is_own_known or row.own_bytes > 1.6 * 2**30 else 0.6
     if row.is_own_known:
@@ -122,6 +127,10 @@ def judge(row: Failure) -> Verdict:
     probably = "" if row.is_own_known or row.pid is not None else "probably "
     if probably and confidence_of(row) <= 0.5:
         who = "somebody else, or a library of the process that allocates outside PyTorch,"
+    if row.is_of_this_run:
+        who += ", which writes in this log too,"
+    elif row.is_restarted:
+        who += ", perhaps left over from before this run was started again,"
     return Finding(
         summary=f"{who} {probably}{hold} {format_bytes(row.foreign_bytes)} of {format_bytes(row.total_bytes)} on GPU {row.device_id or 0}:"
         f" the run itself holds {format_bytes(row.own_bytes)} and found no {format_bytes(row.tried_bytes)}",
@@ -135,7 +144,10 @@ def judge(row: Failure) -> Verdict:
         severity=Severity.CRITICAL,
         bytes=row.foreign_bytes,
         confidence=confidence_of(row),
-        fixes=fixes_for(row.total_bytes - row.foreign_bytes, row.total_bytes),
+        fixes=(
+            *((WHOSE,) if row.is_restarted or row.is_of_this_run else ()),
+            *fixes_for(row.total_bytes - row.foreign_bytes, row.total_bytes),
+        ),
         label=f"pid {row.pid}" if row.pid is not None else "",
     )
 
@@ -213,6 +225,12 @@ def judge_sampled(row: Sampled) -> Verdict:
     )
 
 
+WHOSE = Fix(
+    "system",
+    "ps -o pid,ppid,stat,lstart,cmd -p <pid>: is it a worker of the run that went down? Then end it and those beside it",
+    "a worker whose parent died lives on with parent 1 and keeps its memory",
+    source="https://github.com/xorbitsai/inference/issues/1212",
+)
 SYSTEM = (
     Fix(
         "system",

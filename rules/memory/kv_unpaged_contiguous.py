@@ -11,7 +11,9 @@ old tokens are in them. Either their time rises from step to step: over at least
 or a norm of the same steps, which run over all new rows: what it moves more must be old. The win is the run replayed with
 3 us for each, what writing one token into a paged cache takes. In a memory snapshot the reserved kind shows as one group of equal
 blocks that holds at least 20 % of the device and counts at least two requests' worth: four blocks for each layer, where weights and
-paged pools have one or two a layer. In an out-of-memory text the traceback ends where the cache is made or concatenated. A
+paged pools have one or two a layer. A configuration that keeps the longest length for every slot is compared with what is left beside
+the weights and with what requests use; where memory ran out and the size of the device is not told, its tokens speak for
+themselves, with less confidence. In an out-of-memory text the traceback ends where the cache is made or concatenated. A
 benchmark of the engine may have counted the bytes of old keys and values that it copied.
 
 When it is not this: rotary embeddings and fused inputs are concatenated too, but they hold the new rows only, and their time
@@ -72,6 +74,11 @@ THRESHOLDS = {
         0.75, "share of what is reserved", source="lmdeploy#722: over 97 % for requests of 178 tokens"
     ),
     "least_reserved_share": Threshold(0.2, "share of the device", source="own H200 snapshot: 97 %; lmdeploy#722"),
+    "least_tokens": Threshold(
+        16_384,
+        "tokens",
+        source="8 GiB at the half MiB a token of a 7 B model without grouped heads; lmdeploy#722: 82,000",
+    ),
     "paged_ns": Threshold(
         3_000, "ns", source="own H200 recordings: writing one token into cache blocks takes 2 to 3 us"
     ),
@@ -323,7 +330,7 @@ FIXES = (
         source="https://huggingface.co/docs/transformers/kv_cache (names checked on 5.24)",
     ),
     Fix(
-        "system",
+        "lmdeploy",
         "lmdeploy 0.1 and later, where the cache has a block manager; --cache-max-entry-count",
         "older ones reserve session_len for each of the instances",
         source="https://github.com/InternLM/lmdeploy/issues/722",
@@ -336,7 +343,7 @@ FIXES = (
     ),
 )
 CONFIG_SQL = """
-SELECT engine, length_count, slot_count, token_bytes, weight_bytes, total_bytes, token_count, EXISTS (SELECT 1 FROM oom) AS is_failed,
+SELECT engine, length_count, slot_count, token_bytes, weight_bytes, total_bytes, token_count, is_sure, EXISTS (SELECT 1 FROM oom) AS is_failed,
     EXISTS (SELECT 1 FROM oom_cause WHERE cause IN ('foreign', 'abandoned', 'capped', 'fragmentation')) AS is_explained
 FROM reserved_setting ORDER BY length_count * slot_count DESC LIMIT 1
 """
@@ -348,36 +355,49 @@ class Configured(NamedTuple):
     engine: str
     length_count: float
     slot_count: float
-    token_bytes: int
+    token_bytes: int | None
     weight_bytes: int | None
     total_bytes: int | None
     token_count: float | None
+    is_sure: bool
     is_failed: bool
     is_explained: bool
 
 
 def judge_configured(row: Configured) -> Verdict:
-    """Most of a large reservation is never used, or it cannot be had."""
-    reserved = row.length_count * row.slot_count * row.token_bytes
-    least = THRESHOLDS["least_reserved_share"].value
-    if row.is_explained or row.total_bytes is None or reserved < least * row.total_bytes:
-        return None
-    left = row.total_bytes - (row.weight_bytes or 0)
-    waste = None if row.token_count is None else 1 - row.token_count / row.length_count
-    if reserved <= left and (waste is None or waste < THRESHOLDS["least_waste"].value):
+    """Most of a large reservation is never used, or it cannot be had; where a size is not told, its tokens and the failure tell."""
+    tokens, waste = (
+        row.length_count * row.slot_count,
+        1 - row.token_count / row.length_count if row.token_count else None,
+    )
+    reserved = None if row.token_bytes is None else tokens * row.token_bytes
+    left = None if row.total_bytes is None else row.total_bytes - (row.weight_bytes or 0)
+    if reserved is not None and left is not None and row.total_bytes is not None:
+        is_large = reserved >= THRESHOLDS["least_reserved_share"].value * row.total_bytes
+        is_found = is_large and (reserved > left or (waste or 0.0) >= THRESHOLDS["least_waste"].value)
+        beside = f", and {format_bytes(left)} are left beside the weights"
+    else:
+        is_found = row.is_failed and row.slot_count >= 2 and tokens >= THRESHOLDS["least_tokens"].value
+        beside = ", and memory ran out"
+    if row.is_explained or not is_found:
         return None
     used = "" if waste is None else f"; requests of {row.token_count or 0:,.0f} tokens use {1 - waste:.1%} of it"
     return Finding(
-        summary=f"{row.slot_count:.0f} slots of {row.length_count:,.0f} tokens reserve {format_bytes(reserved)} for the KV cache, and"
-        f" {format_bytes(left)} are left beside the weights{used}",
+        summary=f"{row.slot_count:.0f} slots of {row.length_count:,.0f} tokens reserve"
+        f" {format_bytes(reserved) if reserved is not None else f'room for {tokens:,.0f} tokens'} for the KV cache{beside}{used}",
         evidence=(
-            Evidence("reserved for the KV cache", reserved, "bytes"),
-            Evidence("left beside the weights", left, "bytes"),
+            Evidence(
+                "reserved for the KV cache",
+                tokens if reserved is None else reserved,
+                "tokens" if reserved is None else "bytes",
+            ),
+            *((Evidence("left beside the weights", left, "bytes"),) if left is not None else ()),
             *((Evidence("share of it that is never used", waste, "share"),) if waste is not None else ()),
         ),
         severity=Severity.CRITICAL if row.is_failed else Severity.HIGH,
-        bytes=int(reserved * (waste or 0.0)) or None,
-        confidence=0.8,
+        bytes=int((reserved or 0.0) * (waste or 0.0)) or None,
+        confidence=(0.8 if reserved is not None and left is not None else 0.7) - (0 if row.is_sure else 0.25),
+        fixes=tuple(sorted(FIXES, key=lambda fix: fix.target != "lmdeploy")) if row.engine == "lmdeploy" else (),
     )
 
 

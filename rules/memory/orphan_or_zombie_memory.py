@@ -5,8 +5,8 @@ or FUSE mount) or a zombie whose threads still run cannot be ended, and its memo
 that is full although nobody seems to use it.
 
 How it is detected: either `nvidia-smi` says that no process runs, or lists none that computes on this device while it names those of
-others, and at least 1 GiB and 5 % of the device is in use beyond what is listed; or the processes it lists are in state D or Z, or have lost their parent (parent pid 1) and hold that much. It is critical where a run
-failed for want of memory.
+others, and at least 1 GiB and 5 % of the device is in use beyond what is listed; or the processes it lists are in state D or Z, or have lost their parent (parent pid 1) and hold that much; or an out-of-memory text names a process that the run's own log calls
+down, ended or killed. It is critical where a run failed for want of memory.
 
 When it is not this: from inside a container without the host's pids the table is empty although the owner is well:
 `hidden-owner-pid-namespace`. A living job of somebody else: `foreign-gpu-process`.
@@ -14,7 +14,7 @@ When it is not this: from inside a container without the host's pids the table i
 
 from typing import NamedTuple
 
-from doctor.rule import About, Evidence, Finding, Fix, Rule, Severity, Stage, Threshold, Verdict, Where
+from doctor.rule import About, Evidence, Finding, Fix, Rule, Severity, Sign, Stage, Threshold, Verdict, Where
 from doctor.units import format_bytes
 
 ABOUT = About(
@@ -40,7 +40,8 @@ SELECT device_id, total_bytes, used_bytes, unlisted_bytes, compute_count AS proc
     (SELECT max(busy_share) FROM gpu_sample WHERE gpu_sample.source_id = device_holding.source_id
         AND gpu_sample.device_id IS NOT DISTINCT FROM device_holding.device_id) AS busy_share,
     (SELECT count(*) FROM host_process WHERE process_state IN ('D', 'Z')) AS stuck_host_count,
-    EXISTS (SELECT 1 FROM oom_event) OR EXISTS (SELECT 1 FROM memory_refusal) AS is_blocking
+    EXISTS (SELECT 1 FROM oom_event) OR EXISTS (SELECT 1 FROM memory_refusal) AS is_blocking,
+    largest_id IN (SELECT pid FROM host_process WHERE process_state = 'X') AS is_called_dead
 FROM device_holding WHERE total_bytes > 0 AND used_bytes IS NOT NULL
 ORDER BY greatest(stuck_bytes, CASE WHEN compute_count = 0 THEN unlisted_bytes ELSE 0 END) DESC, source_id, device_id LIMIT 1
 """
@@ -67,6 +68,7 @@ class Holding(NamedTuple):
     busy_share: float | None
     stuck_host_count: int
     is_blocking: bool
+    is_called_dead: bool | None
 
 
 def lost_bytes(row: Holding) -> int:
@@ -90,7 +92,9 @@ def judge(row: Holding) -> Verdict:
     lost = lost_bytes(row)
     if lost < THRESHOLDS["least_gib"].value * 2**30 or lost < THRESHOLDS["least_share"].value * row.total_bytes:
         return None
-    if row.process_count == 0:
+    if row.is_called_dead:
+        whose = f"process {row.pid}{f' ({row.name})' if row.name else ''} holds them, which the log calls dead"
+    elif row.process_count == 0:
         whose = "no process that computes is listed for it" + (
             f", {row.stuck_host_count} processes are stuck" if row.stuck_host_count else ""
         )
@@ -109,6 +113,42 @@ def judge(row: Holding) -> Verdict:
         severity=Severity.CRITICAL if row.is_blocking else Severity.HIGH,
         bytes=lost,
         confidence=0.9 if is_sure else 0.7 if row.process_list == "none" else 0.6,
+    )
+
+
+TEXT_SQL = """
+SELECT ended_id AS pid, ended_bytes, total_bytes, device_id, tried_bytes FROM oom_cause
+WHERE cause = 'abandoned' AND ended_bytes >= 0.5 * foreign_bytes AND total_bytes > 0
+    AND NOT EXISTS (SELECT 1 FROM device_holding WHERE stuck_bytes > 0)
+ORDER BY ended_bytes DESC, source_id, oom_event_id LIMIT 1
+"""
+
+
+class CalledDead(NamedTuple):
+    """A failure in which a process that the log calls dead still holds memory."""
+
+    pid: int
+    ended_bytes: int
+    total_bytes: int
+    device_id: int | None
+    tried_bytes: int | None
+
+
+def judge_text(row: CalledDead) -> Verdict:
+    """The message names it, and so does the line that says it went down."""
+    return Finding(
+        summary=f"process {row.pid}, which the log calls down or ended, still holds {format_bytes(row.ended_bytes)} of"
+        f" {format_bytes(row.total_bytes)}: the run that followed it found no {format_bytes(row.tried_bytes or 0)}",
+        evidence=(
+            Evidence(
+                "memory of the dead process", row.ended_bytes, "bytes", Where(device_id=row.device_id, pid=row.pid)
+            ),
+            Evidence("share of the device", row.ended_bytes / row.total_bytes, "share"),
+        ),
+        severity=Severity.CRITICAL,
+        bytes=row.ended_bytes,
+        confidence=0.75,
+        label=f"pid {row.pid}",
     )
 
 
@@ -142,4 +182,5 @@ RULE = Rule(
     fixes=FIXES,
     verify="nvidia-smi shows less than 1 % of the memory in use.",
     doc=__doc__,
+    also=(Sign(("oom_event",), ("oom-text",), TEXT_SQL, CalledDead, judge_text),),
 )

@@ -5,7 +5,8 @@ taken for the first one's activations and the cache comes out small, or negative
 and vLLM gives up, since its measurement makes no sense.
 
 How it is detected: vLLM's own words that free memory grew while it measured; or two starts whose times overlap and of which one has at
-least 0.5 GiB less for its cache than a start of the same model alone, or less than nothing.
+least 0.5 GiB less for its cache than a start of the same model alone, or less than nothing. In one log: two sizes of a cache within half
+a minute, of which one is less than nothing.
 
 When it is not this: one engine alone whose cache is negative: `weights-overcommit`. A GPU that somebody holds all the time:
 `startup-free-too-small`, `foreign-gpu-process`.
@@ -56,22 +57,7 @@ def judge(row: Grown) -> Verdict:
 
 
 STARTS_SQL = """
-WITH start AS (
-    SELECT source_id, min(time_ns) AS from_ns, max(time_ns) AS until_ns, min(amount_bytes) FILTER (figure = 'kv_memory') AS kv_bytes,
-        max(amount_bytes) FILTER (figure = 'weights') AS weight_bytes
-    FROM engine_figure GROUP BY source_id HAVING kv_bytes IS NOT NULL
-),
-pair AS (
-    SELECT one.*, other.source_id AS other_id FROM start AS one JOIN start AS other
-        ON one.source_id <> other.source_id AND one.from_ns <= other.until_ns AND other.from_ns <= one.until_ns
-),
-alone AS (
-    SELECT * FROM start WHERE source_id NOT IN (SELECT source_id FROM pair)
-)
-SELECT pair.kv_bytes, max(alone.kv_bytes) AS alone_bytes, count(DISTINCT other_id) AS other_count
-FROM pair LEFT JOIN alone ON abs(alone.weight_bytes - pair.weight_bytes) <= 0.02 * pair.weight_bytes
-GROUP BY pair.source_id, pair.kv_bytes
-ORDER BY coalesce(max(alone.kv_bytes) - pair.kv_bytes, -pair.kv_bytes) DESC LIMIT 1
+SELECT kv_bytes, alone_bytes, other_count FROM start_pair ORDER BY coalesce(alone_bytes - kv_bytes, -kv_bytes) DESC LIMIT 1
 """
 
 
@@ -132,5 +118,5 @@ RULE = Rule(
     fixes=FIXES,
     verify="the KV cache is as large as when the engine starts alone.",
     doc=__doc__,
-    also=(Sign(("engine_figure",), ("engine-log",), STARTS_SQL, Start, judge_starts),),
+    also=(Sign(("start_pair",), ("engine-log",), STARTS_SQL, Start, judge_starts),),
 )

@@ -5,7 +5,9 @@ model for two devices on one, no quantisation, or a second copy while the first 
 
 How it is detected: an allocation fails while weights are loaded (the traceback ends in the loader, or the engine's last line was about
 loading), and neither other processes nor fragmentation explain it; or the engine says what its weights take and that is over 92 % of
-the device; or nothing is left for the KV cache and weights take most of what the engine may use.
+the device; or nothing is left for the KV cache and weights take most of what the engine may use. A start that is refused with less than
+nothing for its cache is told here too where neither another process, a second start, the trial run nor memory outside PyTorch stands out:
+then the budget as such is too small, and the finding says what would settle which part of it.
 
 When it is not this: `foreign-gpu-process` first: the same model may have fitted yesterday. Failures after loading belong to what runs
 then: `prefill-activation-peak`, `cudagraph-capture-oom`, `kv-unpaged-contiguous`.
@@ -32,8 +34,9 @@ THRESHOLDS = {
 }
 
 SQL = """
-SELECT tried_bytes, total_bytes, allocated_bytes, free_bytes, device_id, stack FROM oom_cause
-WHERE cause = 'weights' ORDER BY source_id, oom_event_id LIMIT 1
+SELECT tried_bytes, total_bytes, allocated_bytes, free_bytes, device_id, stack,
+    EXISTS (SELECT 1 FROM weight_type WHERE is_fp32 OR is_wide OR is_stored_wide) AS is_fp32
+FROM oom_cause WHERE cause = 'weights' ORDER BY source_id, oom_event_id LIMIT 1
 """
 
 
@@ -46,6 +49,7 @@ class Failure(NamedTuple):
     free_bytes: int | None
     device_id: int | None
     stack: str | None
+    is_fp32: bool
 
 
 def judge(row: Failure) -> Verdict:
@@ -65,7 +69,13 @@ def judge(row: Failure) -> Verdict:
     if row.stack is not None:
         evidence += (Evidence("where", row.stack, ""),)
     return Finding(
-        summary=summary, evidence=evidence, severity=Severity.CRITICAL, bytes=row.tried_bytes, confidence=0.85
+        summary=summary,
+        evidence=evidence,
+        severity=Severity.MEDIUM
+        if row.is_fp32
+        else Severity.CRITICAL,  # half of it would do: wrong-dtype-fp32 stands before this
+        bytes=row.tried_bytes,
+        confidence=0.85,
     )
 
 
@@ -121,6 +131,99 @@ def judge_figures(row: Figures) -> Verdict:
     )
 
 
+STARVED_SQL = """
+SELECT engine, refusal_count, kv_bytes, weight_bytes, activation_bytes, non_torch_bytes, total_bytes, budget_bytes, told_share, cause
+FROM starved_start
+WHERE (cause = 'budget' OR (cause = 'weights' AND NOT is_weight_logged)) AND NOT EXISTS (SELECT 1 FROM oom WHERE total_bytes IS NOT NULL)
+    AND NOT EXISTS (SELECT 1 FROM refusal WHERE refusal = 'startup_free')
+"""
+
+
+class Starved(NamedTuple):
+    """A start that was left nothing for the KV cache, and the parts of its budget that are known."""
+
+    engine: str | None
+    refusal_count: int
+    kv_bytes: int | None
+    weight_bytes: int | None
+    activation_bytes: int | None
+    non_torch_bytes: int | None
+    total_bytes: int | None
+    budget_bytes: int | None
+    told_share: float | None
+    cause: str
+
+
+def judge_starved(row: Starved) -> Verdict:
+    """The engine's own word, with its figures where it gives some."""
+    parts = tuple(
+        (name, size)
+        for name, size in (
+            ("weights", row.weight_bytes),
+            ("activations of the trial run", row.activation_bytes),
+            ("memory outside PyTorch", row.non_torch_bytes),
+        )
+        if size is not None
+    )
+    told = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts)
+    may_take = row.budget_bytes if row.total_bytes else None
+    budget = f" of the {format_bytes(may_take)} that it may take" if may_take else " of what the engine may take"
+    left = f" ({format_bytes(row.kv_bytes)})" if row.kv_bytes is not None else ""
+    is_weights = row.cause == "weights"
+    return Finding(
+        summary=f"nothing is left for the KV cache{left}{budget}: "
+        + (
+            told
+            or "weights, the activations of its trial run and what others hold take all of it; which of them, the text does not say"
+        ),
+        evidence=(
+            *((Evidence("left for the KV cache", row.kv_bytes, "bytes"),) if row.kv_bytes is not None else ()),
+            *((Evidence("what the engine may take", may_take, "bytes"),) if may_take else ()),
+            *(Evidence(name, size, "bytes") for name, size in parts),
+            *((Evidence("starts refused", row.refusal_count, "starts"),) if row.refusal_count else ()),
+        ),
+        severity=Severity.CRITICAL,
+        bytes=-row.kv_bytes if row.kv_bytes is not None else None,
+        confidence=0.8 if is_weights else 0.7 if parts and may_take else 0.55,
+        label="" if is_weights else "into what the engine may take",
+        fixes=FIXES if is_weights else (SETTLES, *STARVED_FIXES, *FIXES[:2]),
+    )
+
+
+SETTLES = Fix(
+    "system",
+    "nvidia-smi before the start: nothing else may hold the device; then the start's own lines on weights, activation peak and memory outside"
+    " PyTorch, diagnosed together with this",
+    "they say which part takes the room: the model, its trial run, or somebody else",
+    source="https://docs.vllm.ai/en/latest/configuration/conserving_memory.html (checked on main of 2026)",
+)
+STARVED_FIXES = (
+    Fix(
+        "vllm",
+        "--gpu-memory-utilization up, to free / total - 0.02 at most; --max-num-batched-tokens 2048 and fewer --max-num-seqs; --limit-mm-per-prompt"
+        " for models that see images",
+        "the trial run computes the largest batch that these allow, and its peak is taken off the cache",
+        source="https://docs.vllm.ai/en/latest/configuration/conserving_memory.html (checked on main of 2026)",
+    ),
+    Fix(
+        "sglang",
+        "--mem-fraction-static up: weights and KV pool together must fit into it",
+        "what is not in it is kept for activations",
+        source="https://docs.sglang.ai/advanced_features/hyperparameter_tuning.html (checked with 0.5.9 to 0.5.18)",
+    ),
+    Fix(
+        "tensorrt-llm",
+        "max_num_tokens and max_batch_size lower; kv_cache_config: {free_gpu_memory_fraction: 0.9}",
+        "the cache gets a share of what is left behind model and trial run",
+        source="https://nvidia.github.io/TensorRT-LLM/features/kvcache.html (checked on llm_args.py of main)",
+    ),
+    Fix(
+        "lmdeploy",
+        "--cache-max-entry-count up, max_prefill_token_num lower",
+        "the cache gets a share of what is free once the weights are loaded",
+        source="https://lmdeploy.readthedocs.io/en/latest/inference/turbomind_config.html",
+    ),
+)
 FIXES = (
     Fix(
         "vllm",
@@ -157,5 +260,8 @@ RULE = Rule(
     fixes=FIXES,
     verify="it loads with at least 5 % of the device free.",
     doc=__doc__,
-    also=(Sign(("engine_figure",), ("engine-log",), FIGURE_SQL, Figures, judge_figures),),
+    also=(
+        Sign(("engine_figure",), ("engine-log",), FIGURE_SQL, Figures, judge_figures),
+        Sign(("starved_start",), ("engine-log", "oom-text"), STARVED_SQL, Starved, judge_starved),
+    ),
 )

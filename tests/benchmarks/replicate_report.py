@@ -73,7 +73,7 @@ def replicate_report(source: Path, target: Path, kernels: int) -> None:
         events = [raw[start:end] for start, end in zip(spans.start.tolist(), spans.end.tolist(), strict=True)]
         wide = [_widen(event) for event in events]
         once += [event for event, changed in zip(events, wide, strict=True) if changed is None]
-        blocks.append([event for event in wide if event is not None])
+        blocks += [changed] if (changed := [event for event in wide if event is not None]) else []
     repeated = [event for block in blocks for event in block]
     repetitions = -(-kernels // sum(event.type_id == KERNEL for event in repeated))
     times = [value for event in repeated for _, value in event.times]

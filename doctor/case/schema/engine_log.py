@@ -83,7 +83,8 @@ engine_event = Table(
         "preempted, retracted, graph_capture_start, graph_capture_end, serving, recompile_limit, recompiled, tf32_off, "
         "quantisation_slow, quantisation_forced, quantisation_fast, moe_default, fp8_weight_only, threads_reduced, "
         "eager, attention_fallback, attention_fused, length_over_kv, no_kv_room, free_too_small, grammar, offloading, "
-        "slow_tokenizer, request_refused, prefix_cache_off, conversion_impossible, finished, all_reduce_plain",
+        "slow_tokenizer, request_refused, prefix_cache_off, conversion_impossible, finished, all_reduce_plain, "
+        "restarted",
     ),
     text_column("detail", "a word that the engine says: a method, a device, a backend"),
     real("amount_count", "requests, threads, sequences: what the line counts"),

@@ -77,7 +77,7 @@ host_process = Table(
     whole("pid", "process id"),
     whole("parent_pid", "parent"),
     text_column("name", "base name of the executable, never its command line"),
-    text_column("process_state", "R, S, D, Z, T"),
+    text_column("process_state", "R, S, D, Z, T of ps or /proc; X: dead, as a log says"),
     small("thread_count", "threads"),
     small("runnable_count", "threads that run or want to run"),
     whole("resident_bytes", "resident memory"),

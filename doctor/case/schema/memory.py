@@ -81,7 +81,8 @@ memory_refusal = Table(
     text_column(
         "refusal",
         "startup_free: less is free than the engine may take; model_length: the longest sequence does not fit; "
-        "no_kv_room: nothing is left for the KV cache; free_grew: somebody freed memory while it was measured; "
+        "no_kv_room: nothing is left for the KV cache; component: no room for another part of the engine; "
+        "free_grew: somebody freed memory while it was measured; "
         "unbalanced: ranks see different free memory; pool_full: a batch found no room in the KV pool; "
         "prefill_tokens: the largest batch of prompts does not fit; "
         "mig_id: the name of a MIG slice was not understood; nvml_assert: the allocator could not ask the driver; "

@@ -41,8 +41,14 @@ listed AS (
             ) = 1) AS is_own
     FROM event JOIN oom_process AS process USING (source_id, oom_event_id)
 ),
+-- processes of the run that its log calls down, or the kernel has ended
+ended AS (
+    SELECT pid FROM host_process WHERE process_state = 'X' UNION SELECT pid FROM kernel_log_event WHERE event_kind = 'oom_kill' AND pid IS NOT NULL
+),
 others AS (
     SELECT source_id, oom_event_id,
+        coalesce(sum(memory_bytes) FILTER (NOT is_own AND pid IN (SELECT pid FROM ended)), 0)::BIGINT AS ended_bytes,
+        max(pid) FILTER (NOT is_own AND pid IN (SELECT pid FROM ended)) AS ended_id,
         max(memory_bytes) FILTER (is_own) AS own_listed_bytes, max(pid) FILTER (is_own) AS own_listed_id,
         coalesce(sum(memory_bytes) FILTER (NOT is_own), 0) AS named_foreign_bytes,
         count(*) FILTER (NOT is_own) AS named_foreign_count,
@@ -66,6 +72,11 @@ SELECT source_id, oom_event_id, line_id, first_line_id, framework, device_id, pi
     coalesce(NOT is_accounted AND abs(total_bytes / 2 ** 30 - round(total_bytes / 2 ** 30)) < 0.02, false) AS is_windows,
     own_bytes::BIGINT AS own_bytes, is_own_known, own_listed_id, own_listed_bytes,
     coalesce(named_foreign_count, 0) AS named_foreign_count, coalesce(context_count, 0) AS context_count, largest_foreign_id, largest_foreign_bytes,
+    coalesce(ended_bytes, 0) AS ended_bytes, ended_id,
+    -- the run had been started again before it failed, or this process wrote the log as well: what it holds may be the run's own
+    coalesce(line_id > (SELECT min(line_id) FROM engine_event WHERE event = 'restarted' AND engine_event.source_id = sized.source_id), false) AS is_restarted,
+    coalesce(largest_foreign_id IN (SELECT pid FROM oom_event WHERE pid IS NOT NULL UNION SELECT pid FROM memory_refusal WHERE pid IS NOT NULL), false)
+        AS is_of_this_run,
     coalesce(named_foreign_bytes, 0)::BIGINT AS named_foreign_bytes,
     greatest(coalesce(named_foreign_bytes, 0), coalesce(total_bytes - free_bytes - own_bytes, 0), 0)::BIGINT AS foreign_bytes,
     CASE WHEN is_own_known THEN greatest(own_bytes - allocated_bytes - coalesce(unused_bytes, 0), 0) END::BIGINT AS outside_bytes,

@@ -10,7 +10,7 @@ held AS (
         coalesce(gpu_process.process_state, seen.process_state) AS process_state, coalesce(gpu_process.parent_pid, seen.parent_pid) AS parent_pid,
         coalesce(gpu_process.name, seen.name) AS name)
     FROM gpu_process LEFT JOIN (
-        SELECT pid, any_value(process_state) AS process_state, any_value(parent_pid) AS parent_pid, any_value(name) AS name
+        SELECT pid, coalesce(max(process_state) FILTER (process_state = 'X'), any_value(process_state)) AS process_state, any_value(parent_pid) AS parent_pid, any_value(name) AS name
         FROM host_process GROUP BY pid
     ) AS seen USING (pid)
 ),
@@ -18,9 +18,9 @@ listed AS (
     SELECT source_id, look_id, device_id, count(DISTINCT pid) AS process_count, count(DISTINCT pid) FILTER (coalesce(process_type, 'c') <> 'g') AS compute_count,
         count(*) FILTER (memory_bytes IS NULL) AS unsized_count, coalesce(sum(memory_bytes), 0)::BIGINT AS listed_bytes,
         count(*) FILTER (is_in_proc = false) AS absent_count,
-        count(*) FILTER (process_state IN ('D', 'Z')) AS stuck_count,
+        count(*) FILTER (process_state IN ('D', 'Z', 'X')) AS stuck_count,
         count(*) FILTER (parent_pid = 1) AS orphan_count,
-        coalesce(sum(memory_bytes) FILTER (parent_pid = 1 OR process_state IN ('D', 'Z')), 0)::BIGINT AS stuck_bytes,
+        coalesce(sum(memory_bytes) FILTER (parent_pid = 1 OR process_state IN ('D', 'Z', 'X')), 0)::BIGINT AS stuck_bytes,
         coalesce(sum(memory_bytes) FILTER (is_own = false), 0)::BIGINT AS foreign_bytes,
         count(*) FILTER (is_own) AS own_count,
         arg_max(pid, coalesce(memory_bytes, 0)) AS largest_id, arg_max(name, coalesce(memory_bytes, 0)) AS largest_name

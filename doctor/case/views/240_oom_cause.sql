@@ -17,7 +17,7 @@ abandoned AS (
     FROM device_holding
 ),
 guessed AS (
-    SELECT oom.*, cache_share, growth_bytes, abandoned_bytes,
+    SELECT oom.*, cache_share, growth_bytes, greatest(abandoned_bytes, ended_bytes) AS abandoned_bytes,
         greatest(2 ** 30, 0.05 * total_bytes) AS telling_bytes,
         CASE WHEN named_foreign_bytes >= greatest(2 ** 30, 0.05 * total_bytes) THEN greatest(2 ** 30, 0.05 * total_bytes)
             ELSE greatest(2 * 2 ** 30, 0.1 * total_bytes) END AS telling_foreign_bytes

@@ -129,6 +129,8 @@ _TENSORRT = {
     "kv_cache_config.tokens_per_block": "block_tokens",
     "tokens_per_block": "block_tokens",
     "kv_cache_config.host_cache_size": "host_cache",
+    "paged_kv_cache": "paged_cache",
+    "kv_cache_type": "cache_kind",
     "dtype": "dtype",
     "quant_config.quant_algo": "quantisation",
     "quantization.quant_algo": "quantisation",
@@ -172,6 +174,7 @@ _TGI = {
 }
 _LMDEPLOY = {
     "session_len": "model_len",
+    "instance_num": "instances",
     "max_batch_size": "running_limit",
     "max_prefill_token_num": "batched_tokens",
     "cache_max_entry_count": "memory_share",

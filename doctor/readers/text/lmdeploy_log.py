@@ -1,4 +1,4 @@
-"""Lines of lmdeploy, 0.1 to 0.12: both of its engines."""
+"""Lines of lmdeploy, 0.0 to 0.12: both of its engines, and the settings that TurboMind prints as an INI file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from doctor.formats.engine_options import pairs, settings_of
-from doctor.readers.text.engine_lines import Kind, Row, figure, number, said, sample, setting
+from doctor.readers.text.engine_lines import Kind, Row, event, figure, number, said, sample, setting
 from doctor.readers.text.stamp import Stamp
 
 ENGINE = "lmdeploy"
@@ -20,6 +20,21 @@ _LENGTH = re.compile(r"Mean acceptance length: ([\d.]+)")
 _ACCEPTED = re.compile(r"Accepted: (\d+) tokens, Drafted: (\d+) tokens")
 _CONFIG = re.compile(r"backend_config=(?:Turbomind|Pytorch)EngineConfig(?=\()")
 _MOST_BLOCKS = re.compile(r"max_block_count = (\d+)")
+_PRINTED = re.compile(
+    r"\b(session_len|instance_num|cache_max_entry_count|num_layer|kv_head_num|size_per_head|max_batch_size)"
+    r"[\"'`]?\s{0,4}(?:[=:]|\bis\b|\bof\b)?\s{0,4}(\d{1,9}(?:\.\d{1,6})?)\b(?!\s{0,2}[*x])"
+)
+_PRINTED_WORDS = {
+    "session_len": "model_len",
+    "instance_num": "instances",
+    "cache_max_entry_count": "memory_share",
+    "max_batch_size": "running_limit",
+    "num_layer": "layer_count",
+    "kv_head_num": "kv_head_count",
+    "size_per_head": "head_dim_count",
+}
+_LIMIT_LINE = re.compile(r"\s{0,8}max_batch_size\s{0,4}=\s{0,4}\d")
+_VERSION = re.compile(r"\blmdeploy(?:==| ?[:=] ?| (?:version )?)v?(\d{1,2}\.\d{1,3}\.\d{1,4})")
 _BLOCK = re.compile(r"block_size = ([\d.]+) MB")
 
 
@@ -59,10 +74,42 @@ def _blocks(text: str, at: Stamp) -> Iterable[Row]:
         yield figure(ENGINE, at, "kv_block", size_bytes=(number(found[1]) or 0.0) * 2**20)
 
 
+def _printed(text: str, at: Stamp) -> Iterable[Row]:
+    """Names and numbers of a configuration that the engine printed, or that somebody quotes."""
+    if _CONFIG.search(text) is None:
+        for name, amount in _PRINTED.findall(text):
+            yield setting(ENGINE, at, _PRINTED_WORDS[name], name, amount)
+
+
+def _limit(text: str, at: Stamp) -> Iterable[Row]:
+    """A line of its own in the printed file; within other lines other engines use the name too."""
+    if _LIMIT_LINE.match(text) is not None:
+        yield from _printed(text, at)
+
+
+def _whole_sequences(text: str, at: Stamp) -> Iterable[Row]:
+    """Before 0.1 the cache was kept by a manager of whole sequences; a manager of blocks took its place."""
+    yield setting(ENGINE, at, "cache_kind", "LlamaCacheManager", "contiguous")
+
+
+def _version(text: str, at: Stamp) -> Iterable[Row]:
+    if (found := _VERSION.search(text)) is not None:
+        yield event(ENGINE, at, "version", found[1])
+
+
 KINDS: tuple[Kind, ...] = (
     Kind("Avg thr (in/out):", _status, is_last=True),
     Kind("backend_config=", _config),
     Kind("[BlockManager] ", _blocks),
+    Kind("[LlamaCacheManager]", _whole_sequences),
+    Kind("session_len", _printed),
+    Kind("instance_num", _printed),
+    Kind("cache_max_entry_count", _printed),
+    Kind("num_layer", _printed),
+    Kind("kv_head_num", _printed),
+    Kind("size_per_head", _printed),
+    Kind("max_batch_size", _limit),
+    Kind("lmdeploy", _version),
     said(ENGINE, "Fallback to pytorch engine", "engine_fallback"),
     said(ENGINE, "no next prefill running request, Maybe cache is full", "no_kv_room"),
     said(ENGINE, "cache out of memory, no request can be admitted", "no_kv_room"),

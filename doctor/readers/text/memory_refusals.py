@@ -32,6 +32,13 @@ _SEEN = re.compile(
     r"(?:pre_model_load_memory|min_per_gpu_memory|min_available_device_memory)\s{0,4}=\s{0,4}(\d{1,6}(?:\.\d{1,20})?)"
 )
 _LOCAL = re.compile(r"local_(?:gpu|device)_memory\s{0,4}=\s{0,4}(\d{1,6}(?:\.\d{1,20})?)")
+_NO_SHARE = re.compile(r"Not enough memory[.,;]? {0,2}Please try (?:to increase|increasing) --mem-fraction-static")
+_NO_BLOCKS = re.compile(r"No enough gpu memory for (?:kv cache|runtime)", re.IGNORECASE)
+_NO_SEQUENCE = re.compile(r"Impossible to fit in any sequence in kv ?cache", re.IGNORECASE)
+_EXECUTOR = "Executor creation failed due to insufficient GPU memory"
+_COMPONENT = re.compile(r"component could not be created:\s{1,4}([\w ()-]{1,60}?)\s{1,4}(?:Total|Free) GPU")
+_EXECUTOR_TOTAL = re.compile(rf"Total GPU memory \(GiB\):\s{{1,4}}{_NUMBER}")
+_EXECUTOR_FREE = re.compile(rf"Free GPU memory before component creation attempt \(GiB\):\s{{1,4}}{_NUMBER}")
 _POOL_FULL = re.compile(r"\b(?:Prefill|Decode) out of memory\. Try to lower your batch size")
 _MIG = re.compile(
     r"invalid literal for int\(\) with base 10: '?b?'?MIG-|Invalid device id: '?MIG-"
@@ -46,23 +53,43 @@ _SLICE = re.compile(
 """Words by which a text says that its device is a slice: `NVIDIA H100 80GB HBM3 MIG 2g.20gb`."""
 SLICE_CLUE = "MIG"
 
+_BARE = (
+    ("no_kv_room", "sglang", _NO_SHARE, 'msg = "'),
+    ("no_kv_room", "lmdeploy", _NO_BLOCKS, "raise "),
+    ("no_kv_room", "tensorrt-llm", _NO_SEQUENCE, "assert "),
+    ("pool_full", "sglang", _POOL_FULL, 'f"'),
+    ("mig_id", None, _MIG, "\n"),
+    ("nvml_assert", None, _NVML, "\n"),
+)
+"""Messages without figures: refusal, engine, form, and what only the source line that raises it has."""
+
 CLUES = (
     "Free memory on device",
     "max seq len",
     "No available memory for the cache blocks",
     "Error in memory profiling",
     "The memory capacity is unbalanced",
-    "Not enough memory. Please try to increase",
+    "Not enough memory",
+    "No enough gpu memory for",
+    "Impossible to fit in any sequence",
+    _EXECUTOR,
     "out of memory. Try to lower your batch size",
-    "Not enough memory to handle",
     "'MIG-",
     "NVML_SUCCESS",
 )
-WRAPPED = ("Free memory on device", "max seq len", "Error in memory profiling", "The memory capacity is unbalanced")
+GAPPED = (_EXECUTOR,)
+"""Messages with empty lines within."""
+WRAPPED = (
+    "Free memory on device",
+    "max seq len",
+    "Error in memory profiling",
+    "The memory capacity is unbalanced",
+    *GAPPED,
+)
 """Messages long enough to be broken over several lines."""
 CONTINUED = re.compile(
     r"GiB|free memory|utilization|KV cache|tokens that|stored in|maximum model length|memory_utilization|processes"
-    r"|_memory"
+    r"|_memory|could not be created"
 )
 
 Figures = dict[str, int | float | str | None]
@@ -79,7 +106,7 @@ def parse(text: str) -> Figures | None:
     Args:
         text: the message on one line, at most a few KiB.
     """
-    for reading in (_startup_free, _model_length, _free_grew, _unbalanced, _prefill_tokens, _bare):
+    for reading in (_startup_free, _model_length, _free_grew, _unbalanced, _prefill_tokens, _executor, _bare):
         figures = reading(text)
         if figures is not None:
             return figures
@@ -151,17 +178,26 @@ def _prefill_tokens(text: str) -> Figures | None:
     return {"refusal": "prefill_tokens", "model_length_count": tokens, "framework": "tgi"}
 
 
+def _executor(text: str) -> Figures | None:
+    """TensorRT-LLM names the part that it could not make, and what was free before."""
+    if _EXECUTOR not in text or 'f"' in text:
+        return None
+    component, total, free = _COMPONENT.search(text), _EXECUTOR_TOTAL.search(text), _EXECUTOR_FREE.search(text)
+    is_cache = component is None or "KV cache" in component[1]
+    return {
+        "refusal": "no_kv_room" if is_cache else "component",
+        "free_bytes": _gib(free[1]) if free else None,
+        "total_bytes": _gib(total[1]) if total else None,
+        "framework": "tensorrt-llm",
+    }
+
+
 def _bare(text: str) -> Figures | None:
     if "No available memory for the cache blocks" in text and ("Error: " in text or "Try increasing" in text):
         return {"refusal": "no_kv_room", "framework": "vllm"}
-    if "Not enough memory. Please try to increase --mem-fraction-static" in text and 'msg = "' not in text:
-        return {"refusal": "no_kv_room", "framework": "sglang"}
-    if _POOL_FULL.search(text) and 'f"' not in text:
-        return {"refusal": "pool_full", "framework": "sglang"}
-    if _MIG.search(text):
-        return {"refusal": "mig_id"}
-    if _NVML.search(text):
-        return {"refusal": "nvml_assert"}
+    for refusal, framework, form, source in _BARE:
+        if form.search(text) and source not in text:
+            return {"refusal": refusal} if framework is None else {"refusal": refusal, "framework": framework}
     return None
 
 

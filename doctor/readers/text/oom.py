@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from doctor.case.batch import SourceFacts, TableBatch
-from doctor.readers.text import memory_refusals, oom_message
+from doctor.readers.text import ended_processes, memory_refusals, oom_message
 from doctor.readers.text.python_frames import FRAME_CLUE, NOTEBOOK_CLUES, TRACEBACK_CLUE, FrameTrail
 from doctor.readers.text.scanner import batch_of
 
@@ -21,6 +21,7 @@ KIND = "oom-text"
 MOST_MESSAGE_LINES = 14
 MOST_MESSAGE_CHARS = 8192
 MOST_JSON_PARTS = 400
+MOST_ENDED = 100
 
 _LOADING = (
     "Starting to load model",
@@ -95,8 +96,10 @@ class _Open:
         ]
 
     def takes(self, text: str) -> bool:
-        if len(self.lines) >= MOST_MESSAGE_LINES or not text.strip() or FRAME_CLUE in text or TRACEBACK_CLUE in text:
+        if len(self.lines) >= MOST_MESSAGE_LINES or FRAME_CLUE in text or TRACEBACK_CLUE in text:
             return False
+        if not text.strip():
+            return any(words in self.lines[0] for words in memory_refusals.GAPPED)
         if self.complete is not None and self.complete.search(self.text):
             return False
         is_new = any(
@@ -113,6 +116,8 @@ class _Found:
     processes: list[dict[str, Any]] = field(default_factory=list)
     refusals: list[dict[str, Any]] = field(default_factory=list)
     retries: list[dict[str, Any]] = field(default_factory=list)
+    ended: list[dict[str, Any]] = field(default_factory=list)
+    restarts: list[dict[str, Any]] = field(default_factory=list)
 
 
 class OomScanner:
@@ -135,6 +140,7 @@ class OomScanner:
         TRACEBACK_CLUE,
         memory_refusals.SLICE_CLUE,
         *memory_refusals.CLUES,
+        *ended_processes.CLUES,
         *(mark for _, marks in _PHASE_MARKS for mark in marks),
     )
 
@@ -170,6 +176,7 @@ class OomScanner:
                 return
             self._close()
         self._note_engine(text)
+        self._note_end(number, text)
         if self._slice_line is None and memory_refusals.names_slice(text):
             self._slice_line = number
         if self._trail.take(number, text) and not _is_message(text):
@@ -193,7 +200,11 @@ class OomScanner:
         for table, rows in tables:
             if rows:
                 yield batch_of(table, rows, KIND)
-        self._found = _Found() if last is None else _Found(events=[last])
+        if self._has_ended and self._has_any:  # lines on processes are told beside a failure only
+            for table, rows in (("host_process", self._found.ended), ("engine_event", self._found.restarts)):
+                if rows:
+                    yield batch_of(table, rows, KIND)
+        self._found = _Found([] if last is None else [last], ended=self._found.ended, restarts=self._found.restarts)
 
     def facts(self) -> SourceFacts | None:
         """Facts of the source, once the text has ended; None where nothing failed."""
@@ -203,6 +214,16 @@ class OomScanner:
             self._found.refusals.append({"line_id": self._slice_line, "refusal": "mig_named"})
         self._has_ended = True
         return SourceFacts(kind=KIND, tool=self._engine, is_complete=True) if self._has_any else None
+
+    def _note_end(self, number: int, text: str) -> None:
+        """Processes of the run that went down, and starts again: of a crash loop the first hundred tell all."""
+        if not any(clue in text for clue in ended_processes.CLUES):
+            return
+        pid = ended_processes.ended_pid(text)
+        if pid is not None and len(self._found.ended) < MOST_ENDED:
+            self._found.ended.append({"pid": pid, "process_state": "X"})
+        if not self._found.restarts and not self._has_any and ended_processes.is_restart(text):
+            self._found.restarts.append({"line_id": number, "event": "restarted"})
 
     def _note_phase(self, text: str) -> None:
         for phase, marks in _PHASE_MARKS:

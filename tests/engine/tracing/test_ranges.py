@@ -27,7 +27,8 @@ def test_the_torch_profiler_sees_every_range_of_a_run(folder: Path) -> None:
         llm.generate([[5, 6, 7], [8, 9]], params)
         LLM(str(folder), device="cpu", dtype="float32", max_model_len=64).generate([[5, 6, 7]], params)
     seen = {event.key for event in profile.key_averages()}
-    expected = {name.value for name in Range} - {Range.COLLECTIVE, Range.REQUEST} | {"request begin", "request end"}
+    absent = {Range.COLLECTIVE, Range.REQUEST, Range.GRAPH_REPLAY}  # graphs are replayed on a GPU
+    expected = {name.value for name in Range} - absent | {"request begin", "request end"}
     assert expected <= seen
 
 
