@@ -52,12 +52,13 @@ MADE_BY = {
 
 
 def assemble(patient: Patient, recorded: Path, into: Path) -> list[str]:
-    """Write the folder of one patient and give back the names of its recordings; none where there is nothing to ship.
+    """Write the folder of one patient anew; gives back the names of its recordings, none where nothing is to be shipped.
 
     Raises:
         CalledProcessError: `doctor redact` refused a recording.
     """
-    into.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(into, ignore_errors=True)
+    into.mkdir(parents=True)
     names = [name for name in _shipped(patient) if (recorded / name).exists()]
     names = [name for name in names if _copied(recorded / name, into / name)]
     if not names:
