@@ -124,6 +124,7 @@ def judge(row: Pauses) -> Verdict:
         confidence=0.9 if name else 0.75,
         cleared=f"{format_counted(row.pause_count, 'pause')} of the launching thread, but the device had work meanwhile",
         label=f"{name} takes {each_ms:.2g} ms a step" if name and is_of_steps else "",
+        fixes=DATA_FIXES if name and "dataloader" in name.lower() else (),
         max_severity=Severity.CRITICAL if recurring else Severity.LOW,
     )
 
@@ -206,6 +207,15 @@ def _without_the_server(row: HostAndDevice) -> Finding | None:
         speedup_bound=row.ratio,
     )
 
+
+DATA_FIXES = (
+    Fix(
+        "pytorch",
+        "DataLoader(..., num_workers=N, prefetch_factor=4, persistent_workers=True, pin_memory=True)",
+        "batches are read and prepared in other processes while the device works",
+        source="https://docs.pytorch.org/docs/stable/data.html",
+    ),
+)
 
 FIXES = (
     Fix(

@@ -1,8 +1,9 @@
 """The recording misses what it was made for: launches without kernels, or no device work at all.
 
 What happens: the profiler followed the parent process while a worker did the work; it lacked the right to read the
-device; events were dropped; or the window holds only the capture of CUDA graphs, whose launches run nothing. The
-diagnosis of such a file would be the diagnosis of something else.
+device; events were dropped; or the window holds only the capture of CUDA graphs, whose launches run nothing. A program
+that computes on the CPU, and a device of another make, leave no device work either. The diagnosis of such a file would
+be the diagnosis of something else.
 
 How it is detected: launch calls whose correlation id no kernel carries (calls made while a stream is captured run
 nothing and are told apart); a recording without any device work; the recorder's own words about lost events.
@@ -40,7 +41,7 @@ THRESHOLDS = {
     "min_launches": Threshold(20, "launches", source="fewer say nothing"),
 }
 
-SQL = """
+SQL = r"""
 WITH capture_edge AS (
     SELECT source_id, pid, tid, start_ns,
         sum(CASE WHEN base_name LIKE '%BeginCapture%' THEN 1 WHEN base_name LIKE '%EndCapture%' THEN -1 ELSE 0 END)
@@ -78,7 +79,12 @@ SELECT (SELECT count(*) FROM judged WHERE NOT is_captured) AS launch_count,
     (SELECT count(*) FROM api_call) AS api_call_count,
     (SELECT messages FROM told) AS messages,
     (SELECT count(*) FROM source WHERE kind IN ('nsys-report', 'nsys-sqlite', 'nsys-columnar', 'kineto')) AS recording_count,
-    (SELECT count(*) FROM source WHERE NOT is_complete) AS damaged_count
+    (SELECT count(*) FROM source WHERE NOT is_complete) AS damaged_count,
+    (SELECT count(*) FROM source WHERE kind = 'kineto') AS torch_trace_count,
+    (SELECT count(*) FROM host_op WHERE op_kind = 'cpu_op') AS operator_count,
+    (SELECT arg_max(text.text, length_ns) FROM (SELECT name_id, max(end_ns - start_ns) AS length_ns FROM host_op WHERE op_kind = 'cpu_op'
+        GROUP BY name_id) JOIN text ON text_id = name_id) AS longest_operator,
+    (SELECT max(regexp_extract(notes, 'events of category ((?:mtia|xpu|privateuse1|hpu)\w*) are not read', 1)) FROM source) AS other_device
 """
 
 
@@ -94,6 +100,10 @@ class Captured(NamedTuple):
     messages: str | None
     recording_count: int
     damaged_count: int
+    torch_trace_count: int
+    operator_count: int
+    longest_operator: str | None
+    other_device: str | None
 
 
 def judge(row: Captured) -> Verdict:
@@ -111,6 +121,8 @@ def judge(row: Captured) -> Verdict:
 
 def _fault(row: Captured) -> Finding | None:
     missing = row.missing_count / max(row.launch_count, 1)
+    if not row.op_count and row.operator_count and not row.api_call_count:
+        return _of_no_device(row)
     if not row.op_count:
         summary = (
             f"the recording holds {row.launch_count:,} launches and no kernel"
@@ -119,7 +131,11 @@ def _fault(row: Captured) -> Finding | None:
             f" {row.api_call_count:,} API calls)"
         )
         return Finding(
-            summary, (Evidence("device operations", 0.0, "operations"),), severity=Severity.HIGH, confidence=0.95
+            summary,
+            (Evidence("device operations", 0.0, "operations"),),
+            severity=Severity.HIGH,
+            confidence=0.95,
+            fixes=TORCH_FIXES if row.torch_trace_count == row.recording_count else (),
         )
     if row.launch_count >= THRESHOLDS["min_launches"].value and missing >= THRESHOLDS["min_missing_share"].value:
         return Finding(
@@ -139,6 +155,34 @@ def _fault(row: Captured) -> Finding | None:
     return None
 
 
+def _of_no_device(row: Captured) -> Finding:
+    """Operators, and not one call to a GPU."""
+    evidence = (
+        Evidence("operators", float(row.operator_count), "operators"),
+        Evidence("the longest operator", row.longest_operator or "unnamed", "words"),
+    )
+    if row.other_device:
+        return Finding(
+            f"the device of this recording is of another kind: its events ({row.other_device}) are not read, and there is no call to a GPU",
+            evidence,
+            severity=Severity.HIGH,
+            confidence=0.95,
+            label="its device is no GPU that is read here",
+            fixes=(
+                Fix("pytorch", "record the same program on a GPU of NVIDIA or AMD", "their calls and kernels are read"),
+            ),
+        )
+    return Finding(
+        f"{row.operator_count:,} operators and not one call to a GPU: the program computed on the CPU, or the profiler was"
+        " told to record the CPU alone",
+        evidence,
+        severity=Severity.HIGH,
+        confidence=0.95,
+        label="no call to a GPU was recorded",
+        fixes=(CPU_FIX, *TORCH_FIXES),
+    )
+
+
 def _damaged(summary: str, said: tuple[Evidence, ...]) -> Finding:
     """The file lost its kernels, not the recorder."""
     return Finding(
@@ -156,6 +200,21 @@ def _damaged(summary: str, said: tuple[Evidence, ...]) -> Finding:
         ),
     )
 
+
+CPU_FIX = Fix(
+    "pytorch",
+    'model.to("cuda"), and the inputs too; torch.cuda.is_available() tells whether PyTorch sees a GPU',
+    "where the program runs on the CPU there is no GPU to wait for",
+    source="https://docs.pytorch.org/docs/stable/notes/cuda.html",
+)
+TORCH_FIXES = (
+    Fix(
+        "pytorch",
+        "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])",
+        "calls and kernels are recorded beside the operators; without experimental_config, whose counters replace kernels",
+        source="https://docs.pytorch.org/docs/stable/profiler.html",
+    ),
+)
 
 FIXES = (
     Fix(

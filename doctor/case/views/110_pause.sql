@@ -1,7 +1,8 @@
 -- code_load: launch-to-launch intervals in which code was loaded or a library built a plan for a shape it had not seen.
 -- A recording with module calls shows them in the interval, and the whole interval counts: the calls themselves are a tenth of it.
 -- A Kineto trace has no module calls; there it is a silence of over a millisecond almost wholly under one aten:: operator, or right before
--- a kernel that cuDNN generates when a plan is built (threads that the profiler was not started on show no operators).
+-- a kernel that cuDNN generates when a plan is built (threads that the profiler was not started on show no operators). The operator launches
+-- what it prepared: one that ends before the launch worked on the host (random numbers, a copy of a CPU tensor).
 CREATE TABLE code_load AS
 SELECT source_id, pid, tid, interval_id, start_ns, end_ns, step_id, last_host_call_id, 'module calls' AS seen_as
 FROM launch_interval
@@ -19,7 +20,8 @@ FROM (
         ON host_op.source_id = interval.source_id AND host_op.pid = interval.pid AND host_op.tid = interval.tid
         AND host_op.start_ns < interval.end_ns AND host_op.end_ns > interval.start_ns
     JOIN text ON text_id = host_op.name_id
-    WHERE interval.longest_silence_ns > 1000000 AND interval.module_count = 0
+    JOIN thread_call AS launching ON launching.host_call_id = interval.last_host_call_id
+    WHERE interval.longest_silence_ns > 1000000 AND interval.module_count = 0 AND host_op.end_ns >= launching.start_ns
         AND least(host_op.end_ns, interval.end_ns) - greatest(host_op.start_ns, interval.start_ns) >= 0.8 * interval.longest_silence_ns
         AND host_op.end_ns - host_op.start_ns < 3 * interval.longest_silence_ns
 )
@@ -48,20 +50,23 @@ WHERE longest_silence_ns > 1000000
     AND (source_id, pid, tid, interval_id) NOT IN (SELECT source_id, pid, tid, interval_id FROM code_load);
 
 -- pause: long silences of a launching thread that no code load explains, and the annotation that covers each
--- While another thread of the process launches (a backward pass), the thread's silence is no pause.
+-- While another thread of the process launches (a backward pass), the thread's silence is no pause: it begins when that one is done.
 CREATE TABLE _silence AS
 SELECT host_call_id, thread_call.source_id, thread_call.pid, thread_call.tid, thread_call.start_ns - silence_ns AS start_ns,
-    thread_call.start_ns AS end_ns, silence_ns, step_id, usual_silence_ns
+    thread_call.start_ns AS end_ns, step_id, usual_silence_ns, pause_ns
 FROM thread_call
 JOIN launch_pace USING (source_id, pid, tid), steady_window
 WHERE silence_ns > pause_ns AND thread_call.start_ns - silence_ns >= from_ns
     AND (source_id, pid, tid, interval_id) NOT IN (SELECT source_id, pid, tid, interval_id FROM code_load);
 
 CREATE TABLE _pause AS
-SELECT _silence.*
-FROM _silence ASOF LEFT JOIN (SELECT source_id, pid, start_ns AS launch_ns FROM thread_call WHERE is_launching) AS next
-    ON _silence.source_id = next.source_id AND _silence.pid = next.pid AND _silence.start_ns <= next.launch_ns
-WHERE next.launch_ns IS NULL OR next.launch_ns >= _silence.end_ns;
+SELECT host_call_id, source_id, pid, tid, start_ns, end_ns, end_ns - start_ns AS silence_ns, step_id, usual_silence_ns
+FROM (
+    SELECT _silence.* REPLACE (greatest(_silence.start_ns, coalesce(last.launched_ns, _silence.start_ns)) AS start_ns)
+    FROM _silence ASOF LEFT JOIN (SELECT source_id, pid, start_ns AS launch_ns, end_ns AS launched_ns FROM thread_call WHERE is_launching) AS last
+        ON _silence.source_id = last.source_id AND _silence.pid = last.pid AND _silence.end_ns > last.launch_ns
+)
+WHERE end_ns - start_ns > pause_ns;
 
 CREATE TABLE pause AS
 WITH longest AS (

@@ -36,6 +36,18 @@ def test_fires_on_silence_under_one_operator_where_module_calls_are_not_recorded
     assert clinic.verdicts(program).first == RULE
 
 
+def test_leaves_an_operator_that_works_on_the_host_to_the_step_gap(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(6):
+        with program.annotation("aten::normal_", "cpu_op"):
+            program.silence(30_000)
+        decode_step(program)
+    verdicts = clinic.verdicts(program)
+    assert RULE not in verdicts.found
+    assert verdicts.first == "step-gap-scheduler"
+    assert "aten::normal_" in verdicts.finding("step-gap-scheduler")["title"]
+
+
 def test_is_information_when_only_the_first_steps_load(clinic: Clinic) -> None:
     program = Program()
     decode_step(program)

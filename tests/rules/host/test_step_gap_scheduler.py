@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from tests.support import engine_texts as texts
-from tests.support.trace_builder import GEMM, Program, decode_step
+from tests.support.trace_builder import GEMM, Program, decode_step, forward_pass
 from tests.support.verdicts import Clinic
 
 RULE = "step-gap-scheduler"
+BACKWARD = 4321
+"""Thread on which autograd runs the backward pass."""
 
 
 def test_fires_and_names_the_range_that_covers_the_pause(clinic: Clinic) -> None:
@@ -20,6 +22,23 @@ def test_fires_and_names_the_range_that_covers_the_pause(clinic: Clinic) -> None
     # 20 of 21 ms a step are pause
     assert finding["gain"]["speedup_expected"] > 4
     assert verdicts.evidence(RULE, "longest pause") > 19.9
+
+
+def test_fires_on_a_wait_for_data_where_the_backward_pass_launches_from_a_thread_of_its_own(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(5):
+        with program.annotation("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"):
+            program.silence(20_000)
+        decode_step(program)
+        with program.thread(BACKWARD):
+            for _ in range(2):  # more launches than the forward pass, so this is the thread that launches most
+                forward_pass(program)
+    verdicts = clinic.verdicts(program)
+    assert verdicts.first == RULE
+    assert "DataLoader" in verdicts.finding(RULE)["title"]
+    assert "num_workers" in verdicts.finding(RULE)["fixes"][0]["setting"]
+    # 20 of 22 ms a step are the wait for data
+    assert verdicts.finding(RULE)["gain"]["speedup_expected"] > 3
 
 
 def test_fires_without_any_annotation(clinic: Clinic) -> None:

@@ -27,6 +27,30 @@ def test_says_what_a_recording_without_device_work_holds(clinic: Clinic) -> None
     assert "30 launches and no kernel" in finding["summary"]
 
 
+def test_says_that_a_trace_of_operators_alone_is_of_the_cpu(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(4):
+        with program.annotation("aten::addmm", "cpu_op"):
+            program.silence(900)
+        with program.annotation("aten::relu", "cpu_op"):
+            program.silence(100)
+    finding = clinic.verdicts(program).finding(RULE)
+    assert "no call to a GPU" in finding["title"]
+    assert "computed on the CPU" in finding["summary"]
+    assert "aten::addmm" in str(finding["evidence"])
+    assert {fix["target"] for fix in finding["fixes"]} == {"pytorch"}
+
+
+def test_names_a_device_of_another_kind(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(4):
+        with program.annotation("aten::addmm", "cpu_op"), program.annotation("runFunction", "mtia_runtime"):
+            program.silence(900)
+    finding = clinic.verdicts(program).finding(RULE)
+    assert "mtia_runtime" in finding["summary"]
+    assert "computed on the CPU" not in finding["summary"]
+
+
 def test_tells_graph_capture_from_serving(clinic: Clinic) -> None:
     program = Program()
     for _ in range(3):
