@@ -52,7 +52,7 @@ MADE_BY = {
 
 
 def assemble(patient: Patient, recorded: Path, into: Path) -> list[str]:
-    """Write the folder of one patient anew; gives back the names of its recordings, none where nothing is to be shipped.
+    """Write the folder of one patient anew, and give back the names of its recordings.
 
     Raises:
         CalledProcessError: `doctor redact` refused a recording.

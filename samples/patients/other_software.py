@@ -122,7 +122,7 @@ def watched_encoder(options: Mapping[str, bool]) -> Build:
     """An encoder of BERT's size on batches that keep the device busy, watched by the PyTorch profiler."""
 
     def build(workshop: Workshop) -> Job:
-        model, ids = _encoder(workshop), _ids(workshop, 64, 128)
+        model, ids = _encoder(workshop), _ids(workshop, 320, 128)
 
         def work(rounds: int) -> None:
             for _ in range(rounds):
