@@ -21,5 +21,6 @@ def command(evidence: Path, output: Path) -> None:
     """
     from doctor.redact.redaction import redact
 
-    kind = redact(evidence, output)
-    say(f"{output}: {kind} without private texts; names of kernels and NVTX ranges are as they were")
+    done = redact(evidence, output)
+    cut = "" if done.is_whole else "; the trace is cut: it ends within its list, and so does the copy"
+    say(f"{output}: {done.kind} without private texts; names of kernels and NVTX ranges are as they were{cut}")

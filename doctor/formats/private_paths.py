@@ -14,11 +14,14 @@ _PATH = re.compile(
     """,
     re.VERBOSE,
 )
+FRAME_FOLDERS = r"(?:(?<=;)|^)[^;\n]*[\\/](?=[^\\/;()\n]+\.pyx?\(\d+\))"
+"""What stands before the file of a Python frame, `/home/a b/c.py(12): f`: there, folders may hold spaces anywhere."""
+_ABSOLUTE_FRAME = re.compile(r"(?:(?<=;)|^)(?=[\\/]|[A-Za-z]:[\\/])" + FRAME_FOLDERS.removeprefix("(?:(?<=;)|^)"))
 
 
 def without_folders(text: str) -> str:
     """The text with every absolute path cut to its last part."""
-    return _PATH.sub("", text)
+    return _PATH.sub("", _ABSOLUTE_FRAME.sub("", text) if ".py" in text else text)
 
 
 def executable_name(text: str | None) -> str | None:

@@ -17,6 +17,8 @@ PATH = re.compile(rb"(?:[A-Za-z]:)?[\\/][\w .+@~#%,()\[\]{}\\/-]{1,4096}")
 """One absolute path and nothing else."""
 SYMBOL = re.compile(rb"\[?[A-Za-z_~][\w:<>~*&, ()\[\].@$+-]*")
 """A function or a module without folder, as a recorder resolves them."""
+DEVICE = re.compile(rb"(?:NVIDIA|Tesla|GeForce|Quadro|TITAN|GRID|AMD|Radeon|Instinct|Intel)\b[\w ()./+-]{0,60}")
+"""Name of a GPU or CPU."""
 _TEXT = re.compile(rb"[\t\n\r\x20-\x7e\x80-\xff]{3,}")
 _MOST_DEPTH = 40
 

@@ -10,6 +10,7 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -32,8 +33,21 @@ _COPY_BYTES = 1 << 20
 _GZIP_LEVEL = 6
 
 
-def redact(path: Path, output: Path) -> str:
-    """Write a copy of a report, an SQLite export or a PyTorch trace without private things; return its kind.
+@dataclass(frozen=True)
+class Redacted:
+    """What was written.
+
+    Attributes:
+        kind: of the evidence: `nsys-report`, `nsys-sqlite` or `kineto`.
+        is_whole: false where a trace ends too early, and the copy with it.
+    """
+
+    kind: str
+    is_whole: bool = True
+
+
+def redact(path: Path, output: Path) -> Redacted:
+    """Write a copy of a report, an SQLite export or a PyTorch trace without private things.
 
     A .gz or .zst is read as what it holds, and written packed where the name of the output ends so. The copy appears
     under its name only when it is whole.
@@ -51,28 +65,27 @@ def redact(path: Path, output: Path) -> str:
         raise UsageError(f"{output.parent} is no folder: make it first")
     try:
         with _plain(path) as plain, _new_file(output) as unfinished:
-            kind = _redact_plain(plain, path, unfinished)
+            done = _redact_plain(plain, path, unfinished)
             _pack(unfinished, output)
     except OSError as error:
         raise EvidenceError(f"{path} cannot be redacted into {output}: {error.strerror or error}") from error
-    return kind
+    return done
 
 
-def _redact_plain(plain: Path, shown: Path, target: Path) -> str:
+def _redact_plain(plain: Path, shown: Path, target: Path) -> Redacted:
     with plain.open("rb") as source:
         head = source.read(_HEAD_BYTES)
         source.seek(0)
         if is_report(head):
             with target.open("wb") as file:
                 redact_report(plain, file)
-            return "nsys-report"
+            return Redacted("nsys-report")
         if head.startswith(_SQLITE_MARK) and _is_export(plain):
             redact_sqlite(plain, target)
-            return "nsys-sqlite"
+            return Redacted("nsys-sqlite")
         if _is_trace(plain, head):
             with target.open("wb") as file:
-                redact_trace(source, file)
-            return "kineto"
+                return Redacted("kineto", is_whole=redact_trace(source, file))
     raise UnknownEvidenceError(
         f"{shown} is no .nsys-rep, no SQLite export and no PyTorch trace: only these are redacted"
     )

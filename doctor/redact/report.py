@@ -29,10 +29,13 @@ from doctor.formats.nsys_report.strings import StringTable, read_strings
 from doctor.formats.nsys_report.target import Row
 from doctor.formats.nsys_report.wire import Message, WireError
 from doctor.formats.nsys_report.writer import ReportWriter, StreamParts
-from doctor.redact.masking import PATH, SYMBOL, TextRules, hide_all, hide_folders, hide_texts
+from doctor.formats.recorder_words import recorder_message_in_place
+from doctor.redact.masking import DEVICE, TextRules, hide_all, hide_folders, hide_texts
 from doctor.redact.secrets import MASK, Secrets
 
 _API_NAME = re.compile(rb"_{0,2}(?:cuda|cu|nv|gl|egl|vk|nvtx|mpi|MPI|omp|acc)[A-Z_][A-Za-z0-9_]*")
+_MODULE = re.compile(rb"(?:[A-Za-z]:)?[\\/][^\n]{1,4096}\.(?:so(?:\.[\d.]{1,20})?|dll|exe|pyd)")
+_UUID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _HOST_KEY, _ENVIRONMENT_KEY = 619, 610
 _PUBLIC_KEYS = frozenset({1, 2, 3, 5, 7, 13, 14, 101, 203, 205, 600, 601, 605, 611, 618, 897, 912})
 """Properties of the machine that name its hardware and software: CPU, GPUs, driver, kernel, operating system."""
@@ -110,7 +113,7 @@ class _Redaction:
         if layout.payload_schemas is not None:
             end = layout.section.offset + layout.section.size
             schemas = read_chunk(self._file, chunk_place(self._file, layout.payload_schemas, end))
-        general = TextRules(self._hide_folders, {})
+        general = TextRules(self._hide_but_hardware, {})
         return StreamParts(
             header=self._header(layout.header),
             info=hide_texts(layout.info, general),
@@ -127,19 +130,16 @@ class _Redaction:
 
     def _section(self, name: str) -> bytes:
         content = self._sections[name]
-        keep = self._keep_public
-        if name == parts.ANALYSIS_OPTIONS:
-            return hide_texts(content, TextRules(hide_all, {(1,): keep}))
-        if name == parts.UI_DATA:
-            return hide_texts(content, TextRules(hide_all, {(number,): keep for number in _UI_PUBLIC_FIELDS}))
+        public = {parts.ANALYSIS_OPTIONS: (1,), parts.UI_DATA: _UI_PUBLIC_FIELDS}.get(name)
+        if public is not None:
+            return hide_texts(content, TextRules(hide_all, {(number,): self._hide_but_hardware for number in public}))
         if name == parts.TIME_CONVERSION:
             return content
         return hide_texts(content, TextRules(_hide_all_but_api_names, {}))
 
     def _header(self, header: bytes) -> bytes:
-        rules = {(2,): hide_all, (2, 1): self._keep_public, (16,): self._keep_public, (17,): self._keep_public}
-        hidden = hide_texts(header, TextRules(self._hide_folders, {**rules, (1, 1): self._keep_public}))
-        return _hide_properties(hidden)
+        public = self._hide_but_hardware
+        return _hide_properties(hide_texts(header, TextRules(public, {(2,): hide_all, (2, 1): public})))
 
     def _string_table(self) -> StringTable:
         return replace(
@@ -149,11 +149,9 @@ class _Redaction:
     def _string(self, index: int, text: bytes) -> bytes:
         if index in self._used.spoken:
             return text
-        if index in self._used.private:
-            return hide_all(text)
-        if PATH.fullmatch(text):
+        if index not in self._used.private and _MODULE.fullmatch(text):
             return self._hide_folders(text)
-        return self._keep_public(text) if SYMBOL.fullmatch(text) else hide_all(text)
+        return _hide_all_but_api_names(text)
 
     def _chunk(self, chunk: bytes) -> bytes:
         out = bytearray(chunk)
@@ -171,7 +169,7 @@ class _Redaction:
         if type_id in _OPAQUE_EVENTS:
             return
         if type_id in PROCESSES.types | DIAGNOSTIC_EVENT.types:
-            hide = hide_all if type_id in PROCESSES.types else self._hide_folders
+            hide = hide_all if type_id in PROCESSES.types else self._hide_but_hardware
             data[start:end] = hide_texts(bytes(data[start:end]), TextRules(hide, {}))
             return
         payload, _ = wire.read_varint(data, position, end)
@@ -187,6 +185,10 @@ class _Redaction:
 
     def _hide_folders(self, text: bytes) -> bytes:
         return self._keep_public(hide_folders(text))
+
+    def _hide_but_hardware(self, text: bytes) -> bytes:
+        is_hardware = DEVICE.fullmatch(text) or _UUID.fullmatch(text)
+        return self._keep_public(text if is_hardware else recorder_message_in_place(text))
 
     def _find_used(self) -> tuple[_Used, list[bytes]]:
         spoken: set[int] = set()

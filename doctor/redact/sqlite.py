@@ -10,15 +10,16 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from doctor.errors import DamagedEvidenceError
 from doctor.redact.masking import PATH, SYMBOL, hide_all, hide_folders
 from doctor.redact.secrets import MASK, Secrets
+from doctor.redact.sqlite_texts import treatment
 
-_NAME_COLUMNS = ("demangledName", "shortName", "mangledName", "nameId", "textId", "jsonTextId")
-_OUTPUT_COLUMNS = ("contentId", "filenameId")
-_SPOKEN_TEXTS = frozenset({("NVTX_EVENTS", "text"), ("NVTX_EVENTS", "jsonText"), ("NVTX_EVENTS", "binaryData")})
+_NAME_COLUMNS = ("demangledName", "shortName", "mangledName", "nameId", "textId")
+_SYMBOL_COLUMNS = ("symbol", "module")
 _PRIVATE_TABLES = ("ANALYSIS_FILE", "ProcessStreams")
 _SETTINGS = ("META_DATA_CAPTURE", "META_DATA_EXPORT", "EXPORT_META_DATA")
 _PRIVATE_SETTING = re.compile(
@@ -27,6 +28,8 @@ _PRIVATE_SETTING = re.compile(
 _PLAIN_VALUE = re.compile(r"[\w.:+ -]{0,40}")
 _PUBLIC_PROPERTIES = (1, 2, 3, 5, 7, 13, 14, 101, 203, 205, 600, 601, 605, 611, 618)
 _HOST_PROPERTY, _ENVIRONMENT_PROPERTY = 619, 610
+_DISTINCT_TEXTS = 65_536
+"""Of a column, treated once each."""
 _THREAD_MASK = (1 << 24) - 1
 
 
@@ -74,22 +77,23 @@ class _Redaction:
         ).fetchall():
             for kind in ("TRIGGER", "VIEW"):
                 connection.execute(f"DROP {kind} IF EXISTS {_quoted(name.decode())}")
-        names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+        names = connection.execute(_TABLES)
         self._tables = {
             name: _Table(name, self._columns(name)) for name in (row[0].decode() for row in names.fetchall())
         }
         self._pattern = self._harvest().pattern()
-        connection.create_function("hide_folders", 1, self._hide_folders, deterministic=True)
+        for name in self._rows("SELECT name FROM sqlite_master WHERE name LIKE 'sqlite\\_stat%' ESCAPE '\\'"):
+            connection.execute(f"DROP TABLE {_quoted(_decoded(name[0]))}")  # they quote values of columns
 
     def run(self) -> None:
         """Take out everything private."""
         spoken = self._distinct(_NAME_COLUMNS, besides="ThreadNames")
-        outputs = self._distinct(_OUTPUT_COLUMNS)
+        symbols = self._distinct(_SYMBOL_COLUMNS)
         traced = self._traced_processes()
         other_threads = self._untraced_thread_names(traced)
         spoken |= self._traced_thread_names(traced)
         self._drop_rows(traced)
-        self._hide_strings(spoken, (outputs | other_threads) - spoken)
+        self._hide_strings(spoken, symbols - other_threads)
         self._hide_texts()
 
     def _columns(self, table: str) -> tuple[str, ...]:
@@ -155,16 +159,14 @@ class _Redaction:
             if not is_public:
                 self._connection.execute(f"DELETE FROM {table} WHERE rowid = ?", (row_id,))
 
-    def _hide_strings(self, spoken: set[int], private: set[int]) -> None:
+    def _hide_strings(self, spoken: set[int], symbols: set[int]) -> None:
         if "StringIds" not in self._tables:
             return
         for string_id, value in self._rows("SELECT id, CAST(value AS BLOB) FROM StringIds"):
             if string_id in spoken or not isinstance(value, bytes) or not isinstance(string_id, int):
                 continue
-            if string_id in private or not (PATH.fullmatch(value) or SYMBOL.fullmatch(value)):
-                hidden = hide_all(value)
-            else:
-                hidden = self._hide(value)
+            is_symbol = string_id in symbols and (PATH.fullmatch(value) or SYMBOL.fullmatch(value))
+            hidden = self._hide(value) if is_symbol else hide_all(value)
             if hidden != value:
                 self._connection.execute(
                     "UPDATE StringIds SET value = CAST(? AS TEXT) WHERE id = ?", (hidden, string_id)
@@ -172,18 +174,27 @@ class _Redaction:
 
     def _hide_texts(self) -> None:
         for table in self._tables.values():
-            if table.name == "StringIds" or table.name.startswith(("ENUM_", "NVTX_PAYLOAD")):
-                continue
             for column in table.columns:
-                if (table.name, column) not in _SPOKEN_TEXTS:
-                    name = _quoted(column)
-                    self._connection.execute(
-                        f"UPDATE {_quoted(table.name)} SET {name} = CAST(hide_folders(CAST({name} AS BLOB)) AS TEXT) "
-                        f"WHERE typeof({name}) = 'text' AND hide_folders(CAST({name} AS BLOB)) <> CAST({name} AS BLOB)"
-                    )
+                if (table.name, column) != ("StringIds", "value"):
+                    self._hide_column(table.name, column)
 
-    def _hide_folders(self, value: bytes | None) -> bytes | None:
-        return None if value is None else self._hide(value)
+    def _hide_column(self, table: str, column: str) -> None:
+        hide = treatment(table, column)
+        if hide is None:
+            return
+        name, place = _quoted(column), _quoted(table)
+        hidden = lru_cache(_DISTINCT_TEXTS)(lambda text: self._hide(hide(text)))
+        self._connection.create_function("hidden", 1, hidden, deterministic=True)
+        try:
+            self._connection.execute(
+                f"UPDATE {place} SET {name} = CAST(hidden(CAST({name} AS BLOB)) AS TEXT) WHERE typeof({name}) = 'text' "
+                f"AND hidden(CAST({name} AS BLOB)) <> CAST({name} AS BLOB)"
+            )
+            self._connection.execute(
+                f"UPDATE {place} SET {name} = zeroblob(length({name})) WHERE typeof({name}) = 'blob'"
+            )
+        except sqlite3.IntegrityError:  # texts of equal length are equal now, and the table allows no two such
+            self._connection.execute(f"DELETE FROM {place}")
 
     def _hide(self, text: bytes) -> bytes:
         hidden = hide_folders(text)
@@ -213,6 +224,13 @@ def _harvest_setting(secrets: Secrets, name: str, value: bytes) -> None:
         secrets.add_variable(variable, content.strip(b'"'))
     elif re.search("ARGUMENT|COMMAND|WORKING_DIR|PATH", name):
         secrets.add_value(value)
+
+
+_TABLES = r"SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\_%' ESCAPE '\'"
+
+
+def _decoded(name: object) -> str:
+    return name.decode() if isinstance(name, bytes) else str(name)
 
 
 def _quoted(name: str) -> str:

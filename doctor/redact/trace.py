@@ -28,7 +28,7 @@ _PIECE_BYTES = 1 << 20
 _MOST_TOKEN_BYTES = 64 << 20
 _TEXT = rb'(?s:"(?:[^"\\]|\\.)*")'
 _TEXTS = re.compile(_TEXT)
-_TOKEN = re.compile(_TEXT + rb"|[{}\[\],]")
+_TOKEN = re.compile(_TEXT + rb"|[{}\[\],\"]")
 
 _MARK = b"\xef\xbb\xbf"
 _LINE_ENDS = (b",\n", b"{\n", b"}\n", b"[\n", b"]\n")
@@ -204,6 +204,8 @@ def _pieces(source: BinaryIO) -> Iterator[bytes]:
 def _last_bracket(data: bytes) -> int:
     cut = 0
     for match in _TOKEN.finditer(data):
+        if match[0] == b'"':  # its end is still to come
+            break
         if not match[0].startswith(b'"'):
             cut = match.end()
     return cut

@@ -11,7 +11,8 @@ import pyarrow as pa
 from doctor.formats.kineto.columns import trailing_number, whole_numbers
 from doctor.formats.kineto.events import TraceEvent
 from doctor.formats.kineto.times import nanoseconds
-from doctor.formats.private_paths import executable_name, without_folders
+from doctor.formats.private_paths import executable_name
+from doctor.formats.recorder_words import recorder_message
 
 _EPOCH_FROM_NS = 10**18
 """Times beyond this are nanoseconds since the epoch (2001 and later); a machine's uptime stays far below."""
@@ -82,9 +83,9 @@ def devices(header: Mapping[str, Any]) -> pa.RecordBatch:
 
 
 def diagnostics(header: Mapping[str, Any]) -> pa.RecordBatch:
-    """Rows of `diagnostic` out of the profiler's own warnings and errors; paths are cut to their last part."""
+    """Rows of `diagnostic` out of the profiler's own warnings and errors, in words that recorders are known to use."""
     found = [
-        (severity, without_folders(line))
+        (severity, recorder_message(line))
         for key, severity in (("WARNING", "warning"), ("ERROR", "error"))
         for line in (header[key] if isinstance(header.get(key), list) else ())
         if isinstance(line, str)

@@ -45,12 +45,17 @@ def read_recording(tables: ExportTables) -> Recording:
     epoch = _first(tables, SESSION_START, "utcEpochNs")
     duration = _capture_duration(tables)
     return Recording(
-        exporter=settings.get("EXPORT_PRODUCT_VERSION"),
+        exporter=_version(settings.get("EXPORT_PRODUCT_VERSION")),
         capture_start_ns=None if duration is None else shift,
         capture_end_ns=None if duration is None else shift + duration,
         clock_offset_ns=None if epoch is None else epoch - shift,
         graph_trace_level=modes.pop() if len(modes) == 1 and modes <= {"graph", "node"} else None,
     )
+
+
+def _version(text: str | None) -> str | None:
+    """A version that a setting gives as text; None where it gives something else."""
+    return text if text is not None and re.fullmatch(r"\d[\d.]{0,40}", str(text)) else None
 
 
 def _whole(text: str | None) -> int:

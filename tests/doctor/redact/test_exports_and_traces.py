@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from doctor.errors import DamagedEvidenceError, UnknownEvidenceError, UsageError
-from doctor.redact.redaction import redact
+from doctor.redact.redaction import Redacted, redact
 from doctor.redact.trace import redact_trace
 from tests.support.export_pairs import unpacked
 from tests.support.native_reports import HEALTHY
@@ -67,7 +67,7 @@ def rows(path: Path, query: str) -> list[tuple[object, ...]]:
 def test_no_secret_is_left_in_any_page_of_the_export(export: Path, tmp_path: Path) -> None:
     raw = export.read_bytes()
     assert [secret for secret in SECRETS if secret not in raw] == []
-    assert redact(export, tmp_path / "copy.sqlite") == "nsys-sqlite"
+    assert redact(export, tmp_path / "copy.sqlite") == Redacted("nsys-sqlite")
     raw = (tmp_path / "copy.sqlite").read_bytes()
     assert [secret for secret in SECRETS if secret in raw] == []
 
@@ -106,7 +106,7 @@ def test_a_cut_export_is_refused_and_leaves_nothing(export: Path, tmp_path: Path
 TRACE = r"""{
   "schemaVersion": 1, "baseTimeNanoseconds": 1795963569732475878,
   "distributedInfo": {"rank": 0, "hostname": "gpu-box-17", "pg_config": [{"pg_name": "0"}]},
-  "environment": {"HF_TOKEN": "hf_Q8sR2tUvWxYz", "nested": ["hunter2", {"USER": "jdoe"}]}, "after": "kept",
+  "environment": {"HF_TOKEN": "hf_Q8sR2tUvWxYz", "nested": ["hunter2", {"USER": "jdoe"}]}, "after": 7,
   "command_line" : "serve.py --api-key=hunter2", "user":"jdoe", "cwd": "C:\\Users\\jdoe\\secret-project",
   "traceName": "/home/jdoe/secret-project/run.json",
   "traceEvents": [
@@ -122,7 +122,7 @@ TRACE = r"""{
 
 def test_no_secret_is_left_in_a_trace_and_the_rest_is_as_it_was(tmp_path: Path) -> None:
     (tmp_path / "trace.json").write_text(TRACE)
-    assert redact(tmp_path / "trace.json", tmp_path / "copy.json") == "kineto"
+    assert redact(tmp_path / "trace.json", tmp_path / "copy.json") == Redacted("kineto")
     text = (tmp_path / "copy.json").read_text()
     assert [secret for secret in SECRETS if secret.decode() in text] == []
     before, after = json.loads(TRACE), json.loads(text)
@@ -131,7 +131,7 @@ def test_no_secret_is_left_in_a_trace_and_the_rest_is_as_it_was(tmp_path: Path) 
     assert after["traceEvents"][1]["dur"] == 9223372036854775808
     assert after["traceEvents"][2]["name"] == before["traceEvents"][2]["name"]
     assert after["traceEvents"][2]["args"]["Call stack"].endswith("/a.py(3);torch/nn/modules/module.py(1511)")
-    assert after["after"] == "kept"
+    assert after["after"] == 7
     assert after["distributedInfo"]["pg_config"] == [{"pg_name": "0"}]
     assert after["environment"].keys() != before["environment"].keys()
     assert '"ts": 1795963569732.125, "dur": NaN' in text
