@@ -1,4 +1,6 @@
-"""Configuration files: of engines (YAML, JSON, INI, Compose and Kubernetes files with their command) and of models.
+"""Configuration files: of engines and of models, in YAML, JSON, INI and `config.pbtxt`.
+
+Compose and Kubernetes files count with the command in them.
 
 Only the settings that `doctor.formats.engine_options` lists are kept; of a model, its shape.
 """
@@ -22,6 +24,7 @@ from doctor.readers.structured_text import (
     flattened,
     ini_value,
     json_values,
+    protobuf_parameters,
     yaml_value,
 )
 from doctor.readers.text.scanner import batch_of
@@ -29,6 +32,7 @@ from doctor.readers.text.scanner import batch_of
 _KEY = re.compile(rb"^[ \t]{0,12}(?:- )?[\"']?([A-Za-z_][\w.\-]{1,60})[\"']?[ \t]{0,8}:(?:\s|$)", re.MULTILINE)
 _INI_KEY = re.compile(rb"^[ \t]{0,4}([A-Za-z_][\w.\-]{1,60})[ \t]{0,8}=", re.MULTILINE)
 _INI_SECTION = re.compile(rb"\s*\[\w[\w .\-]{0,60}\][ \t]*\r?\n")
+_PROTOBUF = re.compile(rb"^\s{0,40}parameters:?\s{0,20}\{\s{0,40}key:\s", re.MULTILINE)
 _YAML_LINE = re.compile(
     rb"\s*(?:#.*|---.*|\.\.\.|- .*|-|--[a-z].*|[\"']?[A-Za-z_][\w.\-/ ]{0,80}[\"']?\s*:(?:\s.*)?|[\[\]{}|>].*|)\s*\Z"
 )
@@ -58,11 +62,12 @@ class EngineConfigReader:
         """
         if b"\x00" in head or _SAID_BY_A_PROGRAM.search(head) is not None:
             return False
-        if not (head.lstrip()[:1] in b"{[" or _looks_like_yaml(head)):
+        is_protobuf = _PROTOBUF.search(head) is not None
+        if not (head.lstrip()[:1] in b"{[" or is_protobuf or _looks_like_yaml(head)):
             return False
         found_keys = _KEY.findall(head) + (_INI_KEY.findall(head) if _INI_SECTION.match(head) else [])
         keys = {key.decode().replace("-", "_") for key in found_keys} | _json_keys(head)
-        if "traceEvents" in keys or not keys & {*_OF_A_MODEL, *_OF_AN_ENGINE, *_CONTAINER_WORDS}:
+        if "traceEvents" in keys or (not is_protobuf and not keys & {*_OF_A_MODEL, *_OF_AN_ENGINE, *_CONTAINER_WORDS}):
             return False
         text = contents_of(path)
         found = None if text is None else _read(text)
@@ -100,6 +105,12 @@ class EngineConfigReader:
         yield SourceFacts(self.kind, what, is_complete=not notes, notes=notes)
 
 
+def _of_other_forms(text: bytes) -> Any:
+    if _INI_SECTION.match(text):
+        return ini_value(text)
+    return protobuf_parameters(text) if _PROTOBUF.search(text) else yaml_value(text)
+
+
 class _Found:
     """What a configuration holds."""
 
@@ -115,7 +126,7 @@ def _read(text: bytes) -> _Found | None:
     values = json_values(text) if text.lstrip()[:1] in (b"{", b"[") else None
     value = values[0] if values is not None and len(values) == 1 else None
     if value is None:
-        value = ini_value(text) if _INI_SECTION.match(text) else yaml_value(text)
+        value = _of_other_forms(text)
     if not isinstance(value, dict | list):
         return None
     try:

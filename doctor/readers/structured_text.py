@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import configparser
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,10 @@ MOST_BYTES = 8 * 2**20
 MOST_YAML_BYTES = 2**20
 MOST_VALUES = 100_000
 MOST_DEPTH = 24
+
+_PARAMETER = re.compile(
+    r"""key:\s{0,20}["']([\w.]{1,80})["'],?\s{0,40}value:?\s{0,20}\{\s{0,40}string_value:\s{0,20}["']([^"'\n]{0,200})["']"""
+)
 
 
 class TooMuchError(Exception):
@@ -87,6 +92,14 @@ def ini_value(text: bytes) -> dict[str, dict[str, str]] | None:
     except (configparser.Error, ValueError):
         return None
     return {name: dict(parser.items(name)) for name in parser.sections()} or None
+
+
+def protobuf_parameters(text: bytes) -> dict[str, str] | None:
+    """The `parameters` of a Triton `config.pbtxt` as a dictionary of strings; None where there are none."""
+    if len(text) > MOST_YAML_BYTES:
+        return None
+    found = _PARAMETER.findall(text.decode("utf-8", errors="replace"))
+    return dict(found) or None
 
 
 def flattened(value: Any) -> Iterator[tuple[str, Any]]:

@@ -155,6 +155,32 @@ def judge_hidden(row: Hidden) -> Verdict:
     )
 
 
+SHARE_SQL = "SELECT engine, free_bytes, total_bytes FROM starved_start WHERE cause = 'share'"
+
+
+class Share(NamedTuple):
+    """A start whose KV pool could not be made although much was free."""
+
+    engine: str | None
+    free_bytes: int
+    total_bytes: int
+
+
+def judge_share(row: Share) -> Verdict:
+    """The pool is a share of what is free, and leaves too little for what comes with it."""
+    return Finding(
+        summary=f"the KV pool could not be made with {format_bytes(row.free_bytes)} of {format_bytes(row.total_bytes)} free: it is sized as a share of"
+        " what is free, and leaves too little beside it",
+        evidence=(
+            Evidence("free before the pool", row.free_bytes, "bytes"),
+            Evidence("share of the device", row.free_bytes / row.total_bytes, "share"),
+        ),
+        severity=Severity.CRITICAL,
+        confidence=0.65,
+        label="by the KV pool that the engine has sized itself",
+    )
+
+
 SNAPSHOT_SQL = """
 SELECT snapshot_memory.device_id, requested_bytes, reserved_bytes, driver_free_bytes, stack, held_bytes, share_of_live, age_ns,
     EXISTS (SELECT 1 FROM oom_event) OR EXISTS (SELECT 1 FROM reserved_cache) OR pinned_free_bytes >= requested_bytes AS is_told
@@ -336,6 +362,7 @@ RULE = Rule(
         ),
         Sign(("gpu_sample",), ("nvidia-smi", "nvml"), USED_SQL, Used, judge_used),
         Sign(("memory_refusal",), ("oom-text",), HIDDEN_SQL, Hidden, judge_hidden),
+        Sign(("starved_start",), ("oom-text",), SHARE_SQL, Share, judge_share),
         Sign(("allocation_retry",), ("oom-text",), RETRIED_SQL, Retries, judge_retries),
         Sign(("allocator_summary",), ("memory-snapshot",), SUMMARY_SQL, Retries, judge_retries),
     ),

@@ -2,19 +2,17 @@
 
 What happens: a cache kept as one tensor a layer and request is made as long as the longest sequence allowed, and most of it is never
 written; or it has no room for the next token. Concatenation allocates a new tensor, reads all old keys and values and
-writes them again, twice their bytes for one token's worth, and the copy grows with the sequence. While it runs, two copies
-are in memory.
+writes them again, twice their bytes for one token's worth, and the copy grows with the sequence. While it runs, two copies are in memory.
 
 How it is detected: concatenation kernels take at least 5 % of the device's time in usual steps, and one of two signs says that
 old tokens are in them. Either their time rises from step to step: over at least five steps it goes with the step's place
-(correlation 0.8 or more) and by at least 0.1 % a step. Or one of them takes at least three times as long as an activation
-or a norm of the same steps, which run over all new rows: what it moves more must be old. The win is the run replayed with
-3 us for each, what writing one token into a paged cache takes. In a memory snapshot the reserved kind shows as one group of equal
-blocks that holds at least 20 % of the device and counts at least two requests' worth: four blocks for each layer, where weights and
-paged pools have one or two a layer. A configuration that keeps the longest length for every slot is compared with what is left beside
-the weights and with what requests use; where memory ran out and the size of the device is not told, its tokens speak for
-themselves, with less confidence. In an out-of-memory text the traceback ends where the cache is made or concatenated. A
-benchmark of the engine may have counted the bytes of old keys and values that it copied.
+(correlation 0.8 or more) and by at least 0.1 % a step. Or one of them takes at least three times as long as an activation or a norm of
+the same steps, which run over all new rows: what it moves more must be old. The win is the run replayed with 3 us for each, what writing
+one token into a paged cache takes. In a memory snapshot the reserved kind shows as one group of equal blocks that holds at least 20 % of
+the device and counts at least two requests' worth: four blocks for each layer, where weights and paged pools have one or two. A
+configuration that keeps the longest length for every slot is compared with what is left beside the weights and with what requests use;
+where memory ran out and the size of the device is not told, its tokens speak, with less confidence. In an out-of-memory text
+the traceback ends where the cache is made or concatenated. A benchmark of the engine may have counted the old bytes that it copied.
 
 When it is not this: rotary embeddings and fused inputs are concatenated too, but they hold the new rows only, and their time
 does not rise. Paged engines allocate their whole pool at the start, one or two blocks a layer: that is no waste. New shapes in every
@@ -70,18 +68,12 @@ THRESHOLDS = {
     ),
     "min_outsize_ns": Threshold(10_000, "ns", source="a shorter one says nothing about what it moves"),
     "min_outsize_steps": Threshold(3, "steps", source="a cause seen once or twice is not what the run is made of"),
-    "least_waste": Threshold(
-        0.75, "share of what is reserved", source="lmdeploy#722: over 97 % for requests of 178 tokens"
-    ),
+    "least_waste": Threshold(0.75, "share of what is reserved", source="lmdeploy#722: over 97 % for 178 tokens"),
     "least_reserved_share": Threshold(0.2, "share of the device", source="own H200 snapshot: 97 %; lmdeploy#722"),
     "least_tokens": Threshold(
-        16_384,
-        "tokens",
-        source="8 GiB at the half MiB a token of a 7 B model without grouped heads; lmdeploy#722: 82,000",
+        16_384, "tokens", source="8 GiB of a 7 B model without grouped heads; lmdeploy#722: 82,000"
     ),
-    "paged_ns": Threshold(
-        3_000, "ns", source="own H200 recordings: writing one token into cache blocks takes 2 to 3 us"
-    ),
+    "paged_ns": Threshold(3_000, "ns", source="own H200 recordings: a token is written in 2 to 3 us"),
 }
 
 # A prefill of as many operations as a decode step copies the prompt's keys and values once: not a growing copy.
@@ -185,18 +177,14 @@ def judge(row: Concatenations) -> Verdict:
     share, rise, outsize = row.concat_ns / row.device_ns, rise_of(row), outsize_of(row)
     if share < THRESHOLDS["min_share"].value or not (rise or outsize):
         return None
+    where = Where(start_ns=row.last_start_ns, end_ns=row.last_end_ns)
     signs = [f"rise by {rise:.1%} a step"] if rise else []
     signs += [f"take {outsize:.0f} times as long as what runs over the new rows"] if outsize else []
     return Finding(
         summary=f"{row.per_step or 0:.0f} concatenations a step take {share:.0%} of the device's time and {' and '.join(signs)}:"
         " the whole cache is copied for one token",
         evidence=(
-            Evidence(
-                "concatenations",
-                share,
-                "share of device time",
-                Where(start_ns=row.last_start_ns, end_ns=row.last_end_ns),
-            ),
+            Evidence("concatenations", share, "share of device time", where),
             Evidence("rise a step", rise, "share of the first step's"),
             Evidence("one of them against the new rows' kernels", outsize, "x"),
             Evidence("concatenations per step", row.per_step or 0.0, "kernels"),
@@ -343,9 +331,11 @@ FIXES = (
     ),
 )
 CONFIG_SQL = """
-SELECT engine, length_count, slot_count, token_bytes, weight_bytes, total_bytes, token_count, is_sure, EXISTS (SELECT 1 FROM oom) AS is_failed,
-    EXISTS (SELECT 1 FROM oom_cause WHERE cause IN ('foreign', 'abandoned', 'capped', 'fragmentation')) AS is_explained
-FROM reserved_setting ORDER BY length_count * slot_count DESC LIMIT 1
+SELECT engine, length_count, slot_count, length_count * slot_count AS token_count, length_count * slot_count * token_bytes AS reserved_bytes, total_bytes,
+    total_bytes - coalesce(weight_bytes, 0) AS left_bytes, 1 - token_count / length_count AS waste_share, is_sure, EXISTS (SELECT 1 FROM oom) AS is_failed
+FROM reserved_setting
+WHERE NOT EXISTS (SELECT 1 FROM oom_cause WHERE cause IN ('foreign', 'abandoned', 'capped', 'fragmentation'))
+ORDER BY length_count * slot_count DESC LIMIT 1
 """
 
 
@@ -355,49 +345,38 @@ class Configured(NamedTuple):
     engine: str
     length_count: float
     slot_count: float
-    token_bytes: int | None
-    weight_bytes: int | None
+    token_count: float
+    reserved_bytes: float | None
     total_bytes: int | None
-    token_count: float | None
+    left_bytes: int | None
+    waste_share: float | None
     is_sure: bool
     is_failed: bool
-    is_explained: bool
 
 
 def judge_configured(row: Configured) -> Verdict:
     """Most of a large reservation is never used, or it cannot be had; where a size is not told, its tokens and the failure tell."""
-    tokens, waste = (
-        row.length_count * row.slot_count,
-        1 - row.token_count / row.length_count if row.token_count else None,
-    )
-    reserved = None if row.token_bytes is None else tokens * row.token_bytes
-    left = None if row.total_bytes is None else row.total_bytes - (row.weight_bytes or 0)
-    if reserved is not None and left is not None and row.total_bytes is not None:
-        is_large = reserved >= THRESHOLDS["least_reserved_share"].value * row.total_bytes
+    reserved, left, waste = row.reserved_bytes, row.left_bytes, row.waste_share
+    is_found = row.is_failed and row.slot_count >= 2 and row.token_count >= THRESHOLDS["least_tokens"].value
+    if reserved is not None and left is not None:
+        is_large = reserved >= THRESHOLDS["least_reserved_share"].value * (row.total_bytes or 0)
         is_found = is_large and (reserved > left or (waste or 0.0) >= THRESHOLDS["least_waste"].value)
-        beside = f", and {format_bytes(left)} are left beside the weights"
-    else:
-        is_found = row.is_failed and row.slot_count >= 2 and tokens >= THRESHOLDS["least_tokens"].value
-        beside = ", and memory ran out"
-    if row.is_explained or not is_found:
+    if not is_found:
         return None
-    used = "" if waste is None else f"; requests of {row.token_count or 0:,.0f} tokens use {1 - waste:.1%} of it"
+    beside = "memory ran out" if left is None else f"{format_bytes(left)} are left beside the weights"
+    used = "" if waste is None else f"; requests use {1 - waste:.1%} of it"
+    size = f"room for {row.token_count:,.0f} tokens" if reserved is None else format_bytes(reserved)
+    measured = (row.token_count, "tokens") if reserved is None else (reserved, "bytes")
     return Finding(
-        summary=f"{row.slot_count:.0f} slots of {row.length_count:,.0f} tokens reserve"
-        f" {format_bytes(reserved) if reserved is not None else f'room for {tokens:,.0f} tokens'} for the KV cache{beside}{used}",
+        summary=f"{row.slot_count:.0f} slots of {row.length_count:,.0f} tokens reserve {size} for the KV cache, and {beside}{used}",
         evidence=(
-            Evidence(
-                "reserved for the KV cache",
-                tokens if reserved is None else reserved,
-                "tokens" if reserved is None else "bytes",
-            ),
+            Evidence("reserved for the KV cache", *measured),
             *((Evidence("left beside the weights", left, "bytes"),) if left is not None else ()),
             *((Evidence("share of it that is never used", waste, "share"),) if waste is not None else ()),
         ),
         severity=Severity.CRITICAL if row.is_failed else Severity.HIGH,
         bytes=int((reserved or 0.0) * (waste or 0.0)) or None,
-        confidence=(0.8 if reserved is not None and left is not None else 0.7) - (0 if row.is_sure else 0.25),
-        fixes=tuple(sorted(FIXES, key=lambda fix: fix.target != "lmdeploy")) if row.engine == "lmdeploy" else (),
+        confidence=(0.7 if reserved is None or left is None else 0.8) - (0 if row.is_sure else 0.25),
     )
 
 

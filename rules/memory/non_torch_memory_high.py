@@ -75,7 +75,8 @@ def judge(row: Failure) -> Verdict:
 FIGURE_SQL = """
 SELECT max(amount_bytes) AS outside_bytes, coalesce((SELECT max(amount_bytes) FROM engine_figure WHERE figure = 'total_memory'),
     (SELECT max(memory_total_bytes) FROM gpu_sample), (SELECT max(total_bytes) FROM oom)) AS total_bytes,
-    EXISTS (SELECT 1 FROM oom_event WHERE own_process_bytes IS NOT NULL) AS is_told
+    EXISTS (SELECT 1 FROM oom_event WHERE own_process_bytes IS NOT NULL) AS is_told,
+    EXISTS (SELECT 1 FROM starved_start WHERE cause = 'outside') AS is_starved
 FROM engine_figure WHERE figure = 'non_torch'
 """
 
@@ -86,6 +87,7 @@ class Figure(NamedTuple):
     outside_bytes: int | None
     total_bytes: int | None
     is_told: bool
+    is_starved: bool
 
 
 def judge_figure(row: Figure) -> Verdict:
@@ -93,10 +95,11 @@ def judge_figure(row: Figure) -> Verdict:
     least = max(THRESHOLDS["least_gib"].value * 2**30, THRESHOLDS["least_share"].value * (row.total_bytes or 0))
     if row.outside_bytes is None or row.outside_bytes < least or row.is_told:
         return None
+    so = "; nothing is left for the KV cache: vLLM counts here what others hold, too" if row.is_starved else ""
     return Finding(
-        summary=f"the engine counts {format_bytes(row.outside_bytes)} outside PyTorch; about {format_bytes(THRESHOLDS['usual_gib'].value * 2**30)} are usual",
+        summary=f"the engine counts {format_bytes(row.outside_bytes)} outside PyTorch; about {format_bytes(THRESHOLDS['usual_gib'].value * 2**30)} are usual{so}",
         evidence=(Evidence("memory outside PyTorch", row.outside_bytes, "bytes"),),
-        severity=Severity.MEDIUM,
+        severity=Severity.CRITICAL if row.is_starved else Severity.MEDIUM,
         bytes=int(row.outside_bytes - THRESHOLDS["usual_gib"].value * 2**30),
         confidence=0.6,
     )

@@ -5,7 +5,8 @@ its intermediate tensors of attention and feed-forward layers side by side; atte
 Memory falls back as soon as the step is over, so that nothing is to be seen between failures.
 
 How it is detected: an allocation fails in attention or feed-forward of a prefill or of the engine's own profiling run, and neither
-other processes, fragmentation nor a reserved cache explain it; or a server says that its largest batch of prompts does not fit. In a
+other processes, fragmentation nor a reserved cache explain it; or the trial run of a start that was left nothing for its KV cache peaks at
+15 % of the device; or a server says that its largest batch of prompts does not fit. In a
 snapshot's history: the level rises by at least 15 % of the device
 for less than a fifth of the time and falls back to where it was.
 
@@ -112,6 +113,37 @@ def judge_refused(row: Refused) -> Verdict:
     )
 
 
+TRIAL_SQL = """
+SELECT kv_bytes, activation_bytes, total_bytes FROM starved_start
+WHERE cause = 'activation' AND NOT EXISTS (SELECT 1 FROM oom WHERE total_bytes IS NOT NULL)
+"""
+
+
+class Trial(NamedTuple):
+    """An engine whose trial run left nothing for the KV cache."""
+
+    kv_bytes: int | None
+    activation_bytes: int
+    total_bytes: int
+
+
+def judge_trial(row: Trial) -> Verdict:
+    """The engine's own figures: the peak of its trial run is the largest part that a setting shrinks."""
+    left = f" ({format_bytes(row.kv_bytes)})" if row.kv_bytes is not None else ""
+    return Finding(
+        summary=f"the engine's trial run peaks at {format_bytes(row.activation_bytes)} of {format_bytes(row.total_bytes)}, and nothing is left for the"
+        f" KV cache{left}",
+        evidence=(
+            Evidence("activations of the trial run", row.activation_bytes, "bytes"),
+            Evidence("share of the device", row.activation_bytes / row.total_bytes, "share"),
+        ),
+        severity=Severity.CRITICAL,
+        bytes=row.activation_bytes,
+        confidence=0.75,
+        fixes=(TRIED, VLLM, TENSORRT),
+    )
+
+
 SPIKE_SQL = """
 SELECT spike.device_id, peak_bytes, base_bytes, end_bytes, share_of_history, piece_count, spike.stack, total_bytes,
     EXISTS (SELECT 1 FROM allocator_step WHERE action = 'oom') AS is_failed,
@@ -198,6 +230,13 @@ FIXES = (
     TGI,
     TRANSFORMERS,
 )
+TRIED = Fix(
+    "vllm",
+    "--max-num-batched-tokens 2048, fewer --max-num-seqs, --limit-mm-per-prompt for models that see images; --gpu-memory-utilization up where"
+    " nobody else is on the device",
+    "the trial run computes the largest batch that these allow, and the cache gets what it leaves",
+    source="https://docs.vllm.ai/en/latest/configuration/conserving_memory.html (checked on main of 2026)",
+)
 STARTING = (
     Fix(
         "vllm",
@@ -228,5 +267,6 @@ RULE = Rule(
     also=(
         Sign(("allocator_step",), ("memory-snapshot",), SPIKE_SQL, Spike, judge_spike),
         Sign(("memory_refusal",), ("oom-text",), REFUSED_SQL, Refused, judge_refused),
+        Sign(("starved_start",), ("engine-log",), TRIAL_SQL, Trial, judge_trial),
     ),
 )

@@ -7,7 +7,8 @@ work has no end: throughput falls and the slowest tokens take seconds.
 How it is detected: preempted, retracted or paused requests in the log or the counters: more than a tenth of the
 finished requests, or, where finished ones are not counted, more than one a minute and at least three, or a tenth of
 those that run. Or a table of two runs under the same load in which a policy that admits to the brim (MAX_UTILIZATION)
-is slower by at least 15 % than one that never evicts.
+is slower by at least 15 % than one that never evicts. Or that policy is set, the cache is full and requests wait, where nothing counts what
+is paused; a 99th percentile of a token over four times the median makes that likely.
 
 When it is not this: a KV cache in full use is healthy as long as nobody is thrown out. Waiting requests with a full cache and no
 eviction are `kv-pool-too-small`. One eviction now and then costs nothing.
@@ -40,6 +41,7 @@ THRESHOLDS = {
     "grave_per_request": Threshold(
         0.5, "preemptions a finished request", source="rule of thumb: half of the work twice"
     ),
+    "max_tail": Threshold(4, "x the median", source="NVIDIA/TensorRT-LLM#16827: 1,111 against 122 ms a token"),
     "min_ratio": Threshold(
         1.15, "x", source="NVIDIA/TensorRT-LLM#16827: 1.68 between the policies, 1.00 without pressure"
     ),
@@ -155,6 +157,57 @@ def judge_table(row: Policies) -> Verdict:
     )
 
 
+PRESSURE_SQL = f"""
+SELECT queue.engine, busy_count, full_and_waiting_count, running_median_count, waiting_median_count, kv_max_share, {POLICY} AS policy,
+    (SELECT max(tpot_p99_ns / nullif(tpot_p50_ns, 0)) FROM bench_row WHERE tpot_p50_ns > 0) AS tail_ratio
+FROM engine_queue AS queue LEFT JOIN engine_loss AS loss USING (engine)
+WHERE full_and_waiting_count > 0 AND regexp_matches({POLICY}, 'max_?util') AND coalesce(lost_count, 0) = 0
+ORDER BY full_and_waiting_count DESC LIMIT 1
+"""
+
+
+class Pressure(NamedTuple):
+    """An engine that admits to the brim, with a full cache and a queue, of which nobody counts what it throws out."""
+
+    engine: str
+    busy_count: int
+    full_and_waiting_count: int
+    running_median_count: float | None
+    waiting_median_count: float | None
+    kv_max_share: float | None
+    policy: str
+    tail_ratio: float | None
+
+
+def judge_pressure(row: Pressure) -> Verdict:
+    """A full cache alone is healthy; under this policy, with a queue behind it, it is what makes requests pause."""
+    waiting, running = row.waiting_median_count or 0.0, row.running_median_count or 1.0
+    has_tail = (row.tail_ratio or 0.0) > THRESHOLDS["max_tail"].value
+    is_state = (
+        row.full_and_waiting_count >= 0.2 * row.busy_count and waiting >= THRESHOLDS["min_lost_share"].value * running
+    )
+    if not is_state:
+        return None
+    tail = f"; the 99th percentile of a token is {row.tail_ratio:.1f} times the median" if has_tail else ""
+    return Finding(
+        summary=f"{row.policy.upper()} admits to the brim: the KV cache is {row.kv_max_share or 0:.0%} full with {running:.0f} requests running and"
+        f" {waiting:.0f} waiting, so running ones are paused and computed again{tail}",
+        evidence=(
+            Evidence("KV cache at most", row.kv_max_share or 0.0, "share"),
+            Evidence("requests waiting", waiting, "requests at the median"),
+            Evidence("capacity policy", row.policy, ""),
+            *(
+                (Evidence("99th percentile of a token against the median", row.tail_ratio or 0.0, "x"),)
+                if has_tail
+                else ()
+            ),
+        ),
+        severity=Severity.HIGH,
+        confidence=0.75 if has_tail else 0.55,
+        fixes=tuple(sorted(FIXES, key=lambda fix: fix.target != "tensorrt-llm")),
+    )
+
+
 FIXES = (
     Fix(
         "vllm",
@@ -191,5 +244,8 @@ RULE = Rule(
     fixes=FIXES,
     verify="under the same load the preemption counter stands still: vllm:num_preemptions_total, `Retract requests` lines, paused requests.",
     doc=__doc__,
-    also=(Sign(("bench_comparison",), ("bench-table",), TABLE_SQL, Policies, judge_table),),
+    also=(
+        Sign(("bench_comparison",), ("bench-table",), TABLE_SQL, Policies, judge_table),
+        Sign(("engine_queue",), ("metrics", "engine-log"), PRESSURE_SQL, Pressure, judge_pressure),
+    ),
 )

@@ -3,12 +3,18 @@
 CREATE TABLE engine_load AS
 WITH scraped AS (
     SELECT source_id, engine, replica_id, scrape_id, max(time_ns) AS time_ns,
-        max(reading) FILTER (metric IN ('num_requests_running', 'num_running_reqs', 'batch_current_size', 'requests_running')) AS running_count,
-        max(reading) FILTER (metric IN ('num_requests_waiting', 'num_queue_reqs', 'queue_size', 'requests_waiting')) AS waiting_count,
-        max(reading) FILTER (metric IN ('kv_cache_usage_perc', 'gpu_cache_usage_perc', 'token_usage', 'kv_usage_ratio')) AS kv_usage_share,
-        max(reading) FILTER (metric = 'cache_hit_rate') AS prefix_hit_share,
+        max(reading) FILTER (metric IN ('num_requests_running', 'num_running_reqs', 'batch_current_size', 'requests_running', 'request_metrics.scheduled'))
+            AS running_count,
+        max(reading) FILTER (metric IN ('num_requests_waiting', 'num_queue_reqs', 'queue_size', 'requests_waiting', 'request_metrics.waiting')) AS waiting_count,
+        max(reading) FILTER (metric IN ('kv_cache_usage_perc', 'gpu_cache_usage_perc', 'token_usage', 'kv_usage_ratio', 'kv_cache_utilization',
+            'kv_cache_block_metrics.fraction')) AS kv_usage_share,
+        max(reading) FILTER (metric = 'kv_cache_block_metrics.used') / nullif(max(reading) FILTER (metric = 'kv_cache_block_metrics.max'), 0)
+            AS kv_block_share,
+        max(reading) FILTER (metric = 'request_metrics.active') - max(reading) FILTER (metric = 'request_metrics.scheduled') AS held_back_count,
+        max(reading) FILTER (metric IN ('num_paused_requests', 'inflight_batcher_metrics.paused_requests')) AS preemption_count,
+        max(reading) FILTER (metric IN ('cache_hit_rate', 'kv_cache_hit_rate')) AS prefix_hit_share,
         max(reading) FILTER (metric = 'gen_throughput') AS output_token_hz,
-        max(reading) FILTER (metric IN ('spec_accept_length', 'accept_length')) AS accept_length_count
+        max(reading) FILTER (metric IN ('spec_accept_length', 'accept_length', 'spec_decode_acceptance_length')) AS accept_length_count
     FROM metric WHERE reading_kind = 'gauge'
     GROUP BY source_id, engine, replica_id, scrape_id
 ),
@@ -18,8 +24,9 @@ said AS (
         accept_length_count, drafted_count, accepted_count, step_ns, device_step_ns
     FROM engine_sample
     UNION ALL BY NAME
-    SELECT source_id, engine, replica_id, scrape_id::BIGINT AS line_id, time_ns, 'state' AS phase, running_count, waiting_count,
-        kv_usage_share, prefix_hit_share, output_token_hz, accept_length_count
+    SELECT source_id, engine, replica_id, scrape_id::BIGINT AS line_id, time_ns, 'state' AS phase, running_count,
+        coalesce(waiting_count, held_back_count) AS waiting_count, coalesce(kv_usage_share, kv_block_share) AS kv_usage_share, prefix_hit_share,
+        output_token_hz, accept_length_count, preemption_count
     FROM scraped WHERE running_count IS NOT NULL
 ),
 begun AS (

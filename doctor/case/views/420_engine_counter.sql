@@ -16,7 +16,7 @@ ORDER BY ALL;
 -- engine_loss: requests that lost their KV blocks and were computed again, with what they are counted against; one row an engine.
 CREATE TABLE engine_loss AS
 WITH lost AS (
-    SELECT engine, sum(preemption_count) AS lost_count FROM engine_sample WHERE preemption_count IS NOT NULL GROUP BY engine
+    SELECT engine, sum(preemption_count) AS lost_count FROM engine_load WHERE preemption_count IS NOT NULL GROUP BY engine
     UNION ALL
     SELECT engine, sum(amount_count) FROM engine_event WHERE event IN ('retracted', 'preempted_now') GROUP BY engine
     UNION ALL  -- cumulative, and one line in fifty
@@ -27,7 +27,7 @@ WITH lost AS (
 ),
 finished AS (
     SELECT engine, sum(grown_count) AS finished_count FROM engine_counter
-    WHERE metric IN ('request_success', 'num_requests', 'requests_finished') AND reading_kind = 'counter' GROUP BY engine
+    WHERE metric IN ('request_success', 'num_requests', 'requests_finished', 'num_requests_completed') AND reading_kind = 'counter' GROUP BY engine
 ),
 timed AS (
     SELECT engine, max(time_ns) - min(time_ns) AS span_ns FROM engine_sample GROUP BY engine

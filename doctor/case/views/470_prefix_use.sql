@@ -31,7 +31,8 @@ measured AS (
 engine AS (
     SELECT engine FROM counted UNION SELECT engine FROM logged UNION SELECT engine FROM settled UNION SELECT engine FROM switched
 )
-SELECT engine.engine, asked_count, found_count,
+SELECT engine.engine, coalesce(asked_count, CASE WHEN counted.cached_count IS NOT NULL THEN prompt_count END) AS asked_count,
+    coalesce(found_count, CASE WHEN asked_count IS NULL THEN counted.cached_count END) AS found_count,
     coalesce(found_count / nullif(asked_count, 0), logged.cached_count / nullif(logged.cached_count + new_count, 0),
         counted.cached_count / nullif(prompt_count, 0), hit_last_share, bench_hit_share) AS hit_share,
     hit_max_share, coalesce(hit_sample_count, 0) AS hit_sample_count, coalesce(told = 'false', false) OR coalesce(is_said_off, false) AS is_off,

@@ -12,6 +12,7 @@ _SCANNERS: tuple[tuple[str, str], ...] = (
     ("engine_log", "EngineLogScanner"),
     ("command_line", "CommandLineScanner"),
     ("python_call", "PythonCallScanner"),
+    ("python_session", "PythonSessionScanner"),
     ("metrics", "MetricsScanner"),
     ("serving_result", "ServingResultScanner"),
     ("markdown_table", "MarkdownTableScanner"),
