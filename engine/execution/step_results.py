@@ -101,7 +101,7 @@ def _to_host(choice: Choice) -> tuple[Tensor, Tensor | None, tuple[Tensor, ...] 
 
 def _copy(tensor: Tensor) -> Tensor:
     if not tensor.is_cuda:
-        return tensor
+        return tensor.clone()  # what a pass gives is valid until the next one, which may start before these are read
     host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
     return host.copy_(tensor, non_blocking=True)
 

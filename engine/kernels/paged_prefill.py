@@ -132,7 +132,8 @@ def _paged_attention_prefill_kernel(
     v_ptr = v_cache_ptr + kv_head * HEAD_DIM
     begin = 0
     end = tl.minimum(past + first_query + TILE_TOKENS, kv_len)
-    seen_by_all = (past + first_query + 1) // BLOCK_N * BLOCK_N
+    # Padding, a request of length 0, has no past: it sees nothing, and its rows are 0.
+    seen_by_all = tl.maximum(past + first_query + 1, 0) // BLOCK_N * BLOCK_N
     if WINDOW > 0:
         begin = tl.maximum(past + first_query - WINDOW + 1, 0) // BLOCK_N * BLOCK_N
         seen_by_all = begin
@@ -164,7 +165,7 @@ def paged_prefill(new: NewTokens, pages: Pages, paging: Paging, scores: Scores, 
         pages: cache of the layer.
         paging: the batch. The grid depends on T and B only.
         scores: of the layer.
-        out_THD: contiguous, dtype of q; rows of the requests are written.
+        out_THD: contiguous, dtype of q; rows of the requests are written. Of padding (length 0) they are 0.
 
     Raises:
         ValueError: more query heads share a KV head than a tile has rows, or a layout does not fit.
