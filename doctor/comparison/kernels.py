@@ -27,12 +27,35 @@ class KernelShape:
 _CAST = re.compile(r"\((?:unsigned )?(?:char|short|int|long|long long)\)(?=-?\d)")
 _FLAG = re.compile(r"\(bool\)([01])")
 _NAMELESS = re.compile(r"<unnamed>|\(anonymous namespace\)")
+_INSTANCE = re.compile(r"\s*\(instance (\d+)\)\]")
+_SUFFIX = re.compile(r"\b(\d+)(?:ull|ul|u|ll|l)\b")
+_NOISE = re.compile(r"\bconst\b|\bvoid (?=[A-Za-z_{])")
+_PARENTHESIS = re.compile(r"[()]")
+_SPACE = re.compile(r"\s+(?=\W)|(?<=\W)\s+")
 
 
 def spelled_alike(name: str) -> str:
-    """The name without what recorders spell in their own way: `(int)4` is `4`, `(bool)1` is `true`."""
+    """The name without what recorders spell in their own way.
+
+    Nsight Systems writes `(int)4`, `[lambda(int) (instance 1)]` and parameters as `T3`; the PyTorch profiler `4`,
+    `{lambda(int)#1}` and every parameter in full. Names and template arguments tell kernels apart; parameters, return
+    types and `const` follow from them and are left out.
+    """
     plain = _FLAG.sub(lambda found: "true" if found[1] == "1" else "false", _CAST.sub("", name))
-    return _NAMELESS.sub("(anonymous namespace)", plain)
+    plain = _INSTANCE.sub(r"#\1}", plain.replace("[lambda", "{lambda"))
+    plain = _without_parameters(_NAMELESS.sub("{anonymous}", plain))
+    return _SPACE.sub("", _NOISE.sub("", _SUFFIX.sub(r"\1", plain))).strip()
+
+
+def _without_parameters(name: str) -> str:
+    """The name without anything in parentheses."""
+    kept, depth, since = [], 0, 0
+    for found in _PARENTHESIS.finditer(name):
+        if depth == 0:
+            kept.append(name[since : found.start()])
+        depth = max(depth + (1 if found[0] == "(" else -1), 0)
+        since = found.end()
+    return "".join((*kept, name[since:] if depth == 0 else ""))
 
 
 @dataclass(frozen=True)

@@ -137,10 +137,37 @@ def test_kernels_are_not_compared_where_one_run_hides_them_in_graphs() -> None:
     assert "Kernels are not compared: AFTER hides them" in comparison_page(comparison, Presentation(120))
 
 
-def test_two_recorders_spell_one_kernel_alike() -> None:
-    native = "void at::native::elementwise_kernel<(int)128, (int)-4, (bool)1, at::native::<unnamed>::Op>(int)"
-    kineto = "void at::native::elementwise_kernel<128, -4, true, at::native::(anonymous namespace)::Op>(int)"
-    assert spelled_alike(native) == spelled_alike(kineto) == kineto
+SPELLED_TWICE = {
+    "void at::native::elementwise_kernel<(int)128, (int)-4, (bool)1, at::native::<unnamed>::Op>(int)": (
+        "void at::native::elementwise_kernel<128, -4, true, at::native::(anonymous namespace)::Op>(int)"
+    ),
+    "void at::native::elementwise_kernel<(int)128, (int)4, void at::native::gpu_kernel_impl_nocast<at::native::Copy"
+    "(at::TensorIteratorBase &)::[lambda() (instance 3)]::operator ()() const::[lambda(float) (instance 1)]>"
+    "(at::TensorIteratorBase &, const T1 &)::[lambda(int) (instance 1)]>(int, T3)": (
+        "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::Copy"
+        "(at::TensorIteratorBase&)::{lambda()#3}::operator()() const::{lambda(float)#1}>(at::TensorIteratorBase&,"
+        " at::native::Copy(at::TensorIteratorBase&)::{lambda()#3}::operator()() const::{lambda(float)#1} const&)"
+        "::{lambda(int)#1}>(int, at::native::Copy(at::TensorIteratorBase&)::{lambda(int)#1})"
+    ),
+    "void f<array<char *, (unsigned long)2>>(int, T2)": "void f<array<char*, 2ul> >(int, array<char*, 2ul>)",
+}
+
+
+@pytest.mark.parametrize("native", SPELLED_TWICE)
+def test_two_recorders_spell_one_kernel_alike(native: str) -> None:
+    assert spelled_alike(native) == spelled_alike(SPELLED_TWICE[native])
+
+
+def test_kernels_that_differ_in_a_type_or_a_lambda_stay_two() -> None:
+    name = "void fill<(int)4, at::Fill<float>::[lambda(int) (instance 1)]>(int, T2)"
+    others = name.replace("float", "long"), name.replace("instance 1", "instance 2"), name.replace("(int)4", "(int)8")
+    assert len({spelled_alike(one) for one in (name, *others)}) == 4
+
+
+def test_a_run_recorded_by_two_tools_has_no_kernel_gone_or_new() -> None:
+    trace = shared_trace("h200/launch-sick.sqlite.gz"), shared_trace("h200/launch-sick.pt.trace.json.gz")
+    comparison = compare(*(_side(str(path)) for path in trace))
+    assert not [one.name for one in comparison.kernels if not one.before_count or not one.after_count]
 
 
 def test_benchmarks_regress_by_their_repeats(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
