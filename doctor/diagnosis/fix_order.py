@@ -9,7 +9,7 @@ from doctor.rule import Fix
 SYSTEM = "system"
 FRAMEWORKS = ("pytorch", "vllm", "sglang", "tensorrt-llm", "lmdeploy", "tgi", "transformers", "engine")
 """What a fix may be for, besides the machine itself."""
-KIN = {"pytorch": "transformers", "transformers": "pytorch"}
+KIN = {"pytorch": "transformers", "transformers": "pytorch", "tgi": "pytorch"}
 """Who runs the one can apply what is said for the other."""
 
 

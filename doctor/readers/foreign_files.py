@@ -58,7 +58,25 @@ def _is_text(head: bytes) -> bool:
     return True
 
 
+def _is_header_of_query(head: bytes) -> bool:
+    """A single line of names that `nvidia-smi --query-...` prints."""
+    lines = [line for line in head.splitlines() if line.strip()]
+    names = [cell.strip() for cell in lines[0].split(b",")] if lines else []
+    known = sum(_QUERIED.match(name) is not None for name in names)
+    return len(lines) == 1 and len(names) > 1 and known >= len(names) / 2 and known > 0
+
+
+_QUERIED = re.compile(
+    rb"(?:memory|utilization|clocks|power|temperature|pcie|ecc|fan|remapped_rows|clocks_\w{1,20}|gpu)[._]\S|pid|pstate|name"
+    rb"|index|timestamp|process_name|used_memory|used_gpu_memory|uuid|driver_version|count|serial"
+)
+
 _SIGNATURES = (
+    _Signature(
+        _is_header_of_query,
+        "is the header of an nvidia-smi table without a row, which holds nothing to judge",
+        "query again while the run works: the driver printed no device or process",
+    ),
     _Signature(
         _starts(b"NVR\x00", b"NVR"),
         "is an Nsight Compute report (.ncu-rep), which holds single kernels and no time-line",

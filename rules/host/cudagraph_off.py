@@ -6,7 +6,7 @@ is one launch; run eagerly, it is hundreds or thousands of launches, each paid f
 How it is detected: usual steps (those that come back with about the same work) hold no graph launch and more than 200
 kernel launches. By itself this wins nothing: it is named only where the run is bound by dispatch, and shares that
 gain. In a log or a configuration: graphs are switched off (enforce_eager, disable_cuda_graph and the like) and none was
-captured, or every decode line says that no graph was replayed. A table of two runs that differ in graphs only says what they win.
+captured, or every decode line says that no graph was replayed (of two to four lines: with less confidence). A table of two runs that differ in graphs only says what they win.
 
 When it is not this: where the device is busy anyway, graphs win little; that is said under ruled out. Graphs that are
 captured again and again are a fault of their own.
@@ -41,6 +41,12 @@ ABOUT = About(
 THRESHOLDS = {
     "min_launches": Threshold(200, "launches a step", source="vllm-project/vllm#6038 and like reports: 4x from graphs"),
     "min_lines": Threshold(5, "decode lines", source="fewer lines are a moment, not a state"),
+    "few_lines": Threshold(
+        2, "decode lines", source="SGLang logs one in forty steps: two lines that agree are eighty steps"
+    ),
+    "small_batch": Threshold(
+        8, "requests", source="every engine captures graphs for batches this small, unless told not to"
+    ),
     "min_ratio": Threshold(1.1, "x", source="rule of thumb: less is within the noise of a comparison"),
     "eager_cost": Threshold(
         4.1, "x", source="Project-MONAI/VLM-Surgical-Agent-Framework#5: 11.2 against 45.9 tokens a second"
@@ -129,7 +135,10 @@ class EagerByChoice(NamedTuple):
 
 def judge_setting(row: EagerByChoice) -> Verdict:
     """Switched off, or never replayed; a log that captured graphs clears a mere wish."""
-    never = row.line_count >= THRESHOLDS["min_lines"].value and row.eager_count == row.line_count
+    never = row.line_count >= THRESHOLDS["few_lines"].value and row.eager_count == row.line_count
+    is_moment = row.line_count < THRESHOLDS["min_lines"].value
+    if never and is_moment and not row.spelled and not row.eager_events:
+        return _of_few_lines(row)
     if not row.spelled and not row.eager_events and not (never and not row.capture_count):
         return None
     if row.capture_count and not never:
@@ -152,6 +161,29 @@ def judge_setting(row: EagerByChoice) -> Verdict:
         confidence=0.9 if row.ratio or never else 0.75,
         speedup_bound=bound,
         speedup_expected=row.ratio if row.ratio and row.ratio > 1 else None,
+    )
+
+
+def _of_few_lines(row: EagerByChoice) -> Verdict:
+    """A short paste in which every line says the same."""
+    if row.capture_count:
+        return None  # some graphs there are: the batch is above them, or the lines are of its first moment
+    is_small = (row.running_median or 0.0) <= THRESHOLDS["small_batch"].value
+    return Finding(
+        summary=f"none of the {row.line_count} decode lines replays a CUDA graph: graphs are off"
+        + ("" if is_small else f", or {row.running_median:.0f} requests are more than any was captured for"),
+        evidence=(
+            Evidence("decode without a graph", 1.0, "share of decode lines"),
+            Evidence("decode lines", row.line_count, "lines"),
+            *(
+                (Evidence("requests running", row.running_median, "requests at the median"),)
+                if row.running_median
+                else ()
+            ),
+        ),
+        severity=Severity.MEDIUM,
+        confidence=0.7 if is_small else 0.5,
+        speedup_bound=THRESHOLDS["eager_cost"].value,
     )
 
 

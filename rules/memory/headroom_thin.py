@@ -64,9 +64,11 @@ class Failure(NamedTuple):
 def judge(row: Failure) -> Verdict:
     """Full by its own tensors, or full and nobody says by whom."""
     if row.cause == "unknown":
+        what = f"{format_bytes(row.tried_bytes)}" if row.tried_bytes else "memory"
+        missing = "does not say of how much" if row.tried_bytes else "has no figures"
         return Finding(
-            summary="the driver refused memory; the message has no figures, so that nothing says who holds the device",
-            evidence=(Evidence("figures in the message", 0, "figures"),),
+            summary=f"the driver refused {what}; the message {missing}, so that nothing says who holds the device",
+            evidence=(Evidence("figures in the message", int(row.tried_bytes is not None), "figures"),),
             severity=Severity.HIGH,
             confidence=0.3,
             label="nobody says by whom",
@@ -87,14 +89,21 @@ def judge(row: Failure) -> Verdict:
     held = f"{format_bytes(row.allocated_bytes or 0)} of {format_bytes(row.total_bytes)} are allocated"
     if row.allocated_bytes is None:  # a message that was cut
         what = "the process"
-        held = f"{format_bytes(row.free_bytes or 0)} of {format_bytes(row.total_bytes)} are free"
+        held = f"it has {format_bytes(row.total_bytes)}"
+        if row.free_bytes is not None:
+            held = f"{format_bytes(row.free_bytes)} of {format_bytes(row.total_bytes)} are free"
+    elif row.allocated_bytes > row.total_bytes:
+        return _more_than_there_is(row)
     one = row.cause == "pool" or row.allocated_bytes is None
     return Finding(
         summary=f"{what} fill{'s' if one else ''} the device: {held}, and {format_bytes(row.tried_bytes)} more do not fit",
         evidence=(
-            Evidence("allocated by PyTorch", row.allocated_bytes or 0, "bytes", Where(device_id=row.device_id)),
-            Evidence("free", row.free_bytes or 0, "bytes"),
-            Evidence("allocation that failed", row.tried_bytes, "bytes"),
+            Evidence("allocation that failed", row.tried_bytes, "bytes", Where(device_id=row.device_id)),
+            *(
+                Evidence(name, size, "bytes")
+                for name, size in (("allocated by PyTorch", row.allocated_bytes), ("free", row.free_bytes))
+                if size is not None
+            ),
             *((Evidence("held by others", row.foreign_bytes, "bytes"),) if row.foreign_bytes >= 2**29 else ()),
             *(
                 (Evidence("stack that holds most", row.stack, ""), Evidence("held by it", row.held_bytes or 0, "bytes"))
@@ -108,6 +117,22 @@ def judge(row: Failure) -> Verdict:
         bytes=row.tried_bytes,
         confidence=0.7 if row.stack else 0.5,
         label=f"by {what}",
+    )
+
+
+def _more_than_there_is(row: Failure) -> Finding:
+    """No sign of Windows, which would have spilled: managed memory, or figures of two devices in one text."""
+    return Finding(
+        summary=f"the text says that {format_bytes(row.allocated_bytes or 0)} are allocated on a device of {format_bytes(row.total_bytes or 0)}: managed"
+        " memory, or figures that do not belong together; nothing in it tells of Windows, where memory would have spilled",
+        evidence=(
+            Evidence("allocated by PyTorch", row.allocated_bytes or 0, "bytes", Where(device_id=row.device_id)),
+            Evidence("size of the device", row.total_bytes or 0, "bytes"),
+        ),
+        severity=Severity.HIGH,
+        bytes=row.tried_bytes,
+        confidence=0.3,
+        label="more is allocated than there is",
     )
 
 
@@ -332,6 +357,12 @@ FIXES = (
         "--cache-max-entry-count 0.2 to 0.5 (TurbomindEngineConfig(cache_max_entry_count=...))",
         "the share of free memory that the KV cache takes, 0.8 unless set",
         source="https://lmdeploy.readthedocs.io/en/latest/inference/turbomind_config.html",
+    ),
+    Fix(
+        "tgi",
+        "--cuda-memory-fraction 0.9; --max-batch-prefill-tokens and --max-batch-total-tokens lower",
+        "the pool and the largest batch of prompts leave a reserve",
+        source="https://huggingface.co/docs/text-generation-inference/reference/launcher",
     ),
     Fix(
         "tensorrt-llm",

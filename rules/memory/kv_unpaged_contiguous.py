@@ -263,9 +263,11 @@ class Failed(NamedTuple):
 def judge_failed(row: Failed) -> Verdict:
     """The failing frames are the cache's."""
     doing = "concatenated to grow" if row.hot_spot == "cache_growth" else "reserved in one piece"
+    asked = f": {format_bytes(row.tried_bytes)} asked for" if row.tried_bytes else ""
+    of = f" of {format_bytes(row.total_bytes)}" if row.total_bytes else ""
+    held = f" with {format_bytes(row.allocated_bytes)}{of} allocated" if row.allocated_bytes is not None else ""
     return Finding(
-        summary=f"memory ran out where the KV cache is {doing}: {format_bytes(row.tried_bytes or 0)} asked for with"
-        f" {format_bytes(row.allocated_bytes or 0)} of {format_bytes(row.total_bytes or 0)} allocated",
+        summary=f"memory ran out where the KV cache is {doing}{asked}{held}",
         evidence=(Evidence("where", row.stack or "", "", Where(device_id=row.device_id)),),
         severity=Severity.CRITICAL,
         bytes=row.tried_bytes,

@@ -61,10 +61,23 @@ PARTS = {"attention": "attention", "feed_forward": "a feed-forward layer"}
 
 def asked_for(row: Failure) -> str:
     """What failed, as far as the message has figures."""
-    if row.tried_bytes is None or row.total_bytes is None:
+    if row.tried_bytes is None:
         return "found no memory"
-    held = f"{format_bytes(row.allocated_bytes or 0)} of {format_bytes(row.total_bytes)}"
+    if row.total_bytes is None:
+        return f"asked for {format_bytes(row.tried_bytes)}, and the message does not say of how much"
+    if row.allocated_bytes is None:
+        return f"asked for {format_bytes(row.tried_bytes)} on a device of {format_bytes(row.total_bytes)}"
+    held = f"{format_bytes(row.allocated_bytes)} of {format_bytes(row.total_bytes)}"
     return f"asked for {format_bytes(row.tried_bytes)} with {held} allocated already"
+
+
+def known(row: Failure) -> tuple[Evidence, ...]:
+    """The figures that the message has."""
+    figures = (("allocation that failed", row.tried_bytes), ("allocated before", row.allocated_bytes))
+    found = [
+        Evidence(name, size, "bytes", Where(device_id=row.device_id)) for name, size in figures if size is not None
+    ]
+    return tuple(found) or (Evidence("phase", row.phase or "unknown", "of the failure"),)
 
 
 def judge(row: Failure) -> Verdict:
@@ -77,8 +90,7 @@ def judge(row: Failure) -> Verdict:
     return Finding(
         summary=f"{part} of {when} {asked_for(row)}",
         evidence=(
-            Evidence("allocation that failed", row.tried_bytes or 0, "bytes", Where(device_id=row.device_id)),
-            Evidence("allocated before", row.allocated_bytes or 0, "bytes"),
+            *known(row),
             *where,
         ),
         severity=Severity.CRITICAL,

@@ -244,6 +244,12 @@ FIXES = (
         source="https://nvidia.github.io/TensorRT-LLM/features/quantization.html (checked on llm_args.py of main)",
     ),
     Fix(
+        "tgi",
+        "--num-shard N; --quantize with a quantised checkpoint, or fp8",
+        "each device then holds a part, or fewer bytes a weight",
+        source="https://huggingface.co/docs/text-generation-inference/reference/launcher",
+    ),
+    Fix(
         "transformers",
         'dtype="auto" (before 4.56: torch_dtype); device_map="auto" with max_memory 5 to 10 % below the card; quantization_config',
         "weights load in the type they are stored in, and some layers go elsewhere",

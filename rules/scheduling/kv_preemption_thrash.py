@@ -6,7 +6,7 @@ work has no end: throughput falls and the slowest tokens take seconds.
 
 How it is detected: preempted, retracted or paused requests in the log or the counters: more than a tenth of the
 finished requests, or, where finished ones are not counted, more than one a minute and at least three, or a tenth of
-those that run. Or a table of two runs under the same load in which a policy that admits to the brim (MAX_UTILIZATION)
+those that run. One count since the start of the server gives no rate: it is told as such, with less confidence. Or a table of two runs under the same load in which a policy that admits to the brim (MAX_UTILIZATION)
 is slower by at least 15 % than one that never evicts. Or that policy is set, the cache is full and requests wait, where nothing counts what
 is paused; a 99th percentile of a token over four times the median makes that likely.
 
@@ -51,7 +51,7 @@ POLICY = "(SELECT max(told) FROM engine_choice WHERE setting = 'capacity_policy'
 
 SQL = f"""
 SELECT loss.engine, lost_count::DOUBLE AS lost_count, finished_count, loss.span_ns, kv_max_share, running_median_count, waiting_median_count,
-    {POLICY} AS policy
+    {POLICY} AS policy, is_since_start
 FROM engine_loss AS loss LEFT JOIN engine_queue USING (engine)
 WHERE lost_count IS NOT NULL
 ORDER BY lost_count DESC, loss.engine LIMIT 1
@@ -76,6 +76,7 @@ class Losses(NamedTuple):
     running_median_count: float | None
     waiting_median_count: float | None
     policy: str | None
+    is_since_start: bool
 
 
 class Policies(NamedTuple):
@@ -100,6 +101,7 @@ def judge(row: Losses) -> Verdict:
     each = row.lost_count / row.finished_count if row.finished_count else None
     is_few = each is None and row.lost_count < THRESHOLDS["min_lost"].value
     is_often = rate is None or rate > THRESHOLDS["max_per_minute"].value
+    is_open = row.is_since_start and each is None  # one count since the start of the server: nobody says in what time
     too_many = each > THRESHOLDS["max_per_request"].value if each is not None else is_often
     if is_few and row.lost_count < THRESHOLDS["min_lost_share"].value * (
         row.running_median_count or row.lost_count * 100
@@ -110,10 +112,11 @@ def judge(row: Losses) -> Verdict:
     often = f", {each:.2f} a finished request" if each is not None else f", {rate:.1f} a minute" if rate else ""
     is_grave = each is not None and each > THRESHOLDS["grave_per_request"].value
     brimful = row.policy is not None and "max_util" in row.policy
+    since = " since the server started, in what time the log does not say" if is_open else ""
     of_running = f" of {row.running_median_count:.0f} that run" if is_few else ""
     return Finding(
         summary=f"{row.lost_count:.0f} request{'s' if row.lost_count > 1 else ''}{of_running} lost {'their' if row.lost_count > 1 else 'its'} KV blocks"
-        f" and {'were' if row.lost_count > 1 else 'was'} computed again{often}"
+        f" and {'were' if row.lost_count > 1 else 'was'} computed again{often}{since}"
         + (": the policy MAX_UTILIZATION admits more than the cache holds" if brimful else ""),
         evidence=(
             Evidence("requests thrown out", row.lost_count, "requests"),
@@ -122,8 +125,8 @@ def judge(row: Losses) -> Verdict:
             *((Evidence("KV cache at most", row.kv_max_share, "share"),) if row.kv_max_share is not None else ()),
             *((Evidence("capacity policy", row.policy, ""),) if row.policy else ()),
         ),
-        severity=Severity.CRITICAL if is_grave else Severity.MEDIUM if is_few else Severity.HIGH,
-        confidence=0.9 if each is not None else 0.6 if is_few else 0.75,
+        severity=Severity.CRITICAL if is_grave else Severity.MEDIUM if is_few or is_open else Severity.HIGH,
+        confidence=0.9 if each is not None else 0.5 if is_open else 0.6 if is_few else 0.75,
         fixes=tuple(sorted(FIXES, key=lambda fix: fix.target != "tensorrt-llm")) if brimful else (),
     )
 

@@ -2,7 +2,7 @@
 -- could still have used. A text without `this process` is of a container or of an old PyTorch: the process that holds about what PyTorch says is
 -- the failing one itself; where none is listed, its context is taken as 1.5 GiB. Memory nobody is listed for is foreign all the same. A text that lists nobody
 -- at all (`is_accounted` false) is of an old PyTorch, or of Windows, where the driver cannot be asked; only Windows shows all of a card's memory as its
--- size, a whole number of GiB.
+-- size, a whole number of GiB. Only there more can be allocated than the device has (`is_spilled`), unless memory is managed.
 CREATE TABLE oom AS
 WITH told AS (
     SELECT *,
@@ -57,6 +57,10 @@ others AS (
         max(memory_bytes) FILTER (NOT is_own) AS largest_foreign_bytes
     FROM listed GROUP BY ALL
 ),
+machine AS (
+    SELECT EXISTS (SELECT 1 FROM host_sample WHERE operating_system IN ('windows', 'wsl'))
+        OR EXISTS (SELECT 1 FROM gpu_sample WHERE driver_model = 'wddm') AS is_windows_machine
+),
 sized AS (
     SELECT event.*, others.* EXCLUDE (source_id, oom_event_id),
         coalesce(event.counted_own_bytes, own_listed_bytes) IS NOT NULL AS is_own_known,
@@ -69,7 +73,8 @@ sized AS (
 SELECT source_id, oom_event_id, line_id, first_line_id, framework, device_id, pid, rank, text_form, phase, hot_spot, is_serving, text AS stack,
     tried_bytes, total_bytes, free_bytes, allocated_bytes, unused_bytes::BIGINT AS unused_bytes, private_pool_bytes, own_process_bytes, allowed_bytes,
     own_process_bytes IS NOT NULL OR coalesce(named_foreign_count, 0) > 0 OR own_listed_id IS NOT NULL OR allowed_bytes IS NOT NULL AS is_accounted,
-    coalesce(NOT is_accounted AND abs(total_bytes / 2 ** 30 - round(total_bytes / 2 ** 30)) < 0.02, false) AS is_windows,
+    coalesce(NOT is_accounted AND abs(total_bytes / 2 ** 30 - round(total_bytes / 2 ** 30)) < 0.02, false)
+        OR is_windows_machine AS is_windows,
     own_bytes::BIGINT AS own_bytes, is_own_known, own_listed_id, own_listed_bytes,
     coalesce(named_foreign_count, 0) AS named_foreign_count, coalesce(context_count, 0) AS context_count, largest_foreign_id, largest_foreign_bytes,
     coalesce(ended_bytes, 0) AS ended_bytes, ended_id,
@@ -80,11 +85,11 @@ SELECT source_id, oom_event_id, line_id, first_line_id, framework, device_id, pi
     coalesce(named_foreign_bytes, 0)::BIGINT AS named_foreign_bytes,
     greatest(coalesce(named_foreign_bytes, 0), coalesce(total_bytes - free_bytes - own_bytes, 0), 0)::BIGINT AS foreign_bytes,
     CASE WHEN is_own_known THEN greatest(own_bytes - allocated_bytes - coalesce(unused_bytes, 0), 0) END::BIGINT AS outside_bytes,
-    coalesce(allocated_bytes + coalesce(unused_bytes, 0) > 1.02 * total_bytes, false) AS is_spilled,
+    is_windows AND coalesce(allocated_bytes + coalesce(unused_bytes, 0) > 1.02 * total_bytes, false) AS is_spilled,
     coalesce(
         allocated_bytes + coalesce(unused_bytes, 0) + tried_bytes > allowed_bytes,
         free_bytes - tried_bytes >= greatest(256 * 2 ** 20, 0.02 * total_bytes),
         false
     ) AS is_capped
-FROM sized LEFT JOIN text ON text_id = stack_id
+FROM sized CROSS JOIN machine LEFT JOIN text ON text_id = stack_id
 ORDER BY source_id, oom_event_id;

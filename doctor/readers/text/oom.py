@@ -68,6 +68,13 @@ _ENGINES = (
 )
 
 
+_LAUNCHERS = ("_launcher: Args", "_launcher: Shard", "_launcher: Waiting", "_launcher: Starting", "_launcher: Method")
+"""Lines of text-generation-inference that say whose text it is; all of its lines would be too many."""
+_WINDOWS = re.compile(
+    r'File "[A-Za-z]:[\\/]|\bWindows-1\d-|\bOS: Microsoft Windows|[A-Za-z]:\\(?:Users|Program Files)\\'
+)
+
+
 @dataclass
 class _Open:
     """A message that may go on in the next lines."""
@@ -141,6 +148,7 @@ class OomScanner:
         memory_refusals.SLICE_CLUE,
         *memory_refusals.CLUES,
         *ended_processes.CLUES,
+        *_LAUNCHERS,
         *(mark for _, marks in _PHASE_MARKS for mark in marks),
     )
 
@@ -154,6 +162,7 @@ class OomScanner:
         self._event_count = 0
         self._slice_line: int | None = None
         self._has_any = False
+        self._is_windows = False
         self._has_ended = False
 
     @property
@@ -177,6 +186,7 @@ class OomScanner:
             self._close()
         self._note_engine(text)
         self._note_end(number, text)
+        self._is_windows = self._is_windows or _WINDOWS.search(text) is not None
         if self._slice_line is None and memory_refusals.names_slice(text):
             self._slice_line = number
         if self._trail.take(number, text) and not _is_message(text):
@@ -201,7 +211,13 @@ class OomScanner:
             if rows:
                 yield batch_of(table, rows, KIND)
         if self._has_ended and self._has_any:  # lines on processes are told beside a failure only
-            for table, rows in (("host_process", self._found.ended), ("engine_event", self._found.restarts)):
+            windows = [{"operating_system": "windows"}] if self._is_windows else []
+            beside = (
+                ("host_process", self._found.ended),
+                ("engine_event", self._found.restarts),
+                ("host_sample", windows),
+            )
+            for table, rows in beside:
                 if rows:
                     yield batch_of(table, rows, KIND)
         self._found = _Found([] if last is None else [last], ended=self._found.ended, restarts=self._found.restarts)

@@ -42,6 +42,7 @@ class TopologyScanner:
         self._columns: list[str] = []
         self._cards: dict[str, str] = {}
         self._found = False
+        self._has_peer = False
         self._is_over = False
 
     @property
@@ -85,7 +86,8 @@ class TopologyScanner:
     def facts(self) -> SourceFacts | None:
         """What was found; from here on links are given out."""
         self._is_over = True
-        return SourceFacts(self.kind, "nvidia-smi topo", is_complete=True) if self._found else None
+        notes = () if self._has_peer else ("the topology of one GPU: it holds no link between GPUs to judge",)
+        return SourceFacts(self.kind, "nvidia-smi topo", is_complete=True, notes=notes) if self._found else None
 
     def _row(self, line: str, words: list[str]) -> None:
         device = _DEVICE.match(words[0])
@@ -101,6 +103,7 @@ class TopologyScanner:
         peer = _DEVICE.match(end)
         row: dict[str, Any] = {"device_id": device_id, "peer_device_id": int(peer.group(1)) if peer else None}
         row["network_card"] = None if peer else end
+        self._has_peer = self._has_peer or (peer is not None and row["peer_device_id"] != device_id)
         nvlinks = _NVLINK.match(word)
         if nvlinks is not None:
             row |= {"link_kind": "nv", "nvlink_count": int(nvlinks.group(1))}
@@ -122,6 +125,7 @@ class TopologyScanner:
             return
         behind = cells[cells.index(cpus) + 1 :]
         node = next((cell for cell in behind if cell), "")
+        self._found = True
         self._affinities.append(
             {
                 "device_id": device_id,
