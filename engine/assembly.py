@@ -212,11 +212,16 @@ class _Assembly:
         warm_up(eager, model.kv.block_size, min(self._config.max_num_batched_tokens, max_len, capacity))
         if not self._records_graphs or not isinstance(self._staging, PinnedStaging):
             return eager
-        free_bytes, _ = torch.cuda.mem_get_info(self._device)
         sizes = GraphSizes(self._config.max_num_seqs, max_len, model.kv.block_size, tokens_per_request)
+        free_bytes = self._free_bytes()
         graphs = self._record(eager, self._staging, sizes)
-        self._graph_bytes += max(0, free_bytes - torch.cuda.mem_get_info(self._device)[0])
+        self._graph_bytes += max(0, free_bytes - self._free_bytes())
         return graphs
+
+    def _free_bytes(self) -> int:
+        """Memory that nobody on the device has; what torch keeps for reuse is given back first."""
+        give_back_cached_memory()
+        return torch.cuda.mem_get_info(self._device)[0]
 
     def _record(self, eager: EagerPass, staging: PinnedStaging, sizes: GraphSizes) -> ForwardPass:
         """Graphs of steps with prompts, where they are wanted, and of decode; the large ones first."""

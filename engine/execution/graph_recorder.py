@@ -120,6 +120,8 @@ class CudaGraphRecorder:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._pool = torch.cuda.graph_pool_handle()
+        # One for all recordings: libraries keep a workspace for every stream that they have seen.
+        self._side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def record(self, run: Callable[[], PassOutput]) -> RecordedPass:
         """Run once beside the current stream, then record.
@@ -130,12 +132,11 @@ class CudaGraphRecorder:
         Raises:
             RuntimeError: the pass waits for the device, or there is no memory left.
         """
-        side = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+        self._side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._side):
             # Libraries set themselves up and kernels are compiled on first use: that must not happen while recording.
             run()
-        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.current_stream().wait_stream(self._side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
             output = run()
