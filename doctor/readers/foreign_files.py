@@ -66,6 +66,16 @@ def _is_header_of_query(head: bytes) -> bool:
     return len(lines) == 1 and len(names) > 1 and known >= len(names) / 2 and known > 0
 
 
+def _holds(*words: bytes) -> Callable[[bytes], bool]:
+    return lambda head: any(word in head for word in words)
+
+
+_STATS_HEADERS = (
+    b"Time (%),Total Time (ns)",
+    b"Time (%)  Total Time (ns)",
+    b'"Time (%)","Total Time (ns)"',
+    b"| Time (%) | Total Time (ns)",
+)
 _QUERIED = re.compile(
     rb"(?:memory|utilization|clocks|power|temperature|pcie|ecc|fan|remapped_rows|clocks_\w{1,20}|gpu)[._]\S|pid|pstate|name"
     rb"|index|timestamp|process_name|used_memory|used_gpu_memory|uuid|driver_version|count|serial"
@@ -76,6 +86,16 @@ _SIGNATURES = (
         _is_header_of_query,
         "is the header of an nvidia-smi table without a row, which holds nothing to judge",
         "query again while the run works: the driver printed no device or process",
+    ),
+    _Signature(
+        _holds(b"_kern_sum)", b"_api_sum)", b"_time_sum)", b"osrt_sum)", b"Executing 'cuda", *_STATS_HEADERS),
+        "holds the sums of `nsys stats`, which tell neither gaps nor waits nor steps",
+        "give the report that they were made from (.nsys-rep), or its export: nsys export --type sqlite REPORT",
+    ),
+    _Signature(
+        _holds(b"NVPROF is profiling", b"GPU activities:", b"==  Profiling result:"),
+        "holds the sums of nvprof, which tell neither gaps nor waits nor steps",
+        "record the run with `nsys profile --trace=cuda,nvtx` (nvprof is no longer supported) and give its report",
     ),
     _Signature(
         _starts(b"NVR\x00", b"NVR"),

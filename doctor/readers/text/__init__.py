@@ -26,6 +26,7 @@ _SCANNERS: tuple[tuple[str, str], ...] = (
     ("nvidia_smi_query", "NvidiaSmiQueryScanner"),
     ("nvidia_smi_csv", "NvidiaSmiCsvScanner"),
     ("nvidia_smi_monitor", "NvidiaSmiMonitorScanner"),
+    ("gpustat", "GpustatScanner"),
     ("topology", "TopologyScanner"),
     ("lspci", "LspciScanner"),
     ("nccl_tests", "NcclTestsScanner"),
