@@ -97,6 +97,18 @@ def test_prompts_and_decoding_requests_share_a_step(prompt: int) -> None:
     check(Shape((9, prompt, 300, 150, 0), (3, prompt, 1, 2, 1), heads=6), seed=6, rotates=True)
 
 
+@pytest.mark.parametrize(("num_padded", "window"), [(5, None), (37, 20), (150, None)])
+def test_padded_tokens_behind_a_mixed_step_give_zeros_and_write_nothing(num_padded: int, window: int | None) -> None:
+    shape = Shape((40, 150, 0, 0), (30, 3, 0, num_padded))
+    check(shape, seed=8, window=window, rotates=True)
+    batch = make_batch(shape, seed=8)
+    k_cache = batch.pages.k_BSND
+    before = k_cache.clone()
+    assert attend(batch, window, None)[33:].abs().max() == 0
+    written = (k_cache != before) & ~(k_cache.isnan() & before.isnan())
+    assert written.any(dim=(2, 3)).sum() == 33
+
+
 @pytest.mark.parametrize("q_lens", [(1, 4), (60, 1)])
 def test_a_window_hides_older_tokens(q_lens: tuple[int, int]) -> None:
     check(Shape((300, 180), q_lens), seed=7, window=50)
