@@ -55,6 +55,8 @@ THRESHOLDS = {
     ),
     "min_idle_share": Threshold(0.02, "share of the window", source="below this nothing can be won"),
     "min_steps": Threshold(3, "steps", source="a cause seen once or twice is not what the run is made of"),
+    "min_same_share": Threshold(0.8, "share of the kernels", source="one kernel in a loop is its own step"),
+    "min_same_kernels": Threshold(100, "kernels", source="fewer may be a start-up"),
     "launch_ns": Threshold(
         1_500, "ns a launch", source="launch cost of a captured graph's node and of a lean C++ loop, order of magnitude"
     ),
@@ -79,6 +81,14 @@ kernel_work AS (
     SELECT median(end_ns - start_ns) AS kernel_median_ns, count(*) AS kernel_count
     FROM device_op, steady_window WHERE kind = 'kernel' AND start_ns >= from_ns AND start_ns < until_ns
 ),
+same_kernel AS (
+    SELECT max(same_count) AS same_count FROM (
+        SELECT count(*) AS same_count FROM device_op, steady_window
+        WHERE kind = 'kernel' AND start_ns >= from_ns AND start_ns < until_ns GROUP BY name_id, grid_blocks)
+),
+marked AS (
+    SELECT count(*) AS marked_count FROM step WHERE chosen_by LIKE 'nvtx:%'
+),
 pace AS (
     SELECT median(usual_interval_ns) AS launch_interval_ns FROM launch_pace JOIN launching_thread USING (source_id,
     pid, tid) WHERE is_main
@@ -88,8 +98,8 @@ devices AS (
 )
 SELECT until_ns - from_ns AS window_ns, devices.device_count, devices.busy_ns, empty_queue.idle_ns,
 empty_queue.gap_count,
-    longest_start_ns, longest_end_ns, launch_count, step_count, kernel_median_ns, kernel_count, launch_interval_ns
-FROM steady_window, devices, empty_queue, step_work, kernel_work, pace
+    longest_start_ns, longest_end_ns, launch_count, step_count, kernel_median_ns, kernel_count, launch_interval_ns, same_count, marked_count
+FROM steady_window, devices, empty_queue, step_work, kernel_work, pace, same_kernel, marked
 """
 
 
@@ -108,6 +118,19 @@ class Dispatch(NamedTuple):
     kernel_median_ns: float | None
     kernel_count: int
     launch_interval_ns: float | None
+    same_count: int | None
+    marked_count: int
+
+    @property
+    def has_steps(self) -> bool:
+        """True where launches are seen in steps that come back: three of them, or one that a mark calls a step."""
+        return self.step_count >= THRESHOLDS["min_steps"].value or 0 < self.step_count <= self.marked_count
+
+    @property
+    def repeats_one_kernel(self) -> bool:
+        """True where there is no step but one kernel after the other, the same again and again."""
+        least = max(THRESHOLDS["min_same_share"].value * self.kernel_count, THRESHOLDS["min_same_kernels"].value)
+        return not self.step_count and (self.same_count or 0) >= least
 
 
 def cure(*, recurring: bool) -> Cure:
@@ -155,7 +178,7 @@ def judge(row: Dispatch) -> Verdict:
             f"the device stood idle for {idle_share:.0%} of the window until the next launch came, but a step is replayed as a graph:"
             f" {format_counted(row.launch_count, 'kernel launch', 'kernel launches')} in {format_counted(row.step_count, 'step')}"
         )
-    recurring = row.step_count >= THRESHOLDS["min_steps"].value
+    recurring = row.has_steps
     per_step = (
         f"{row.launch_count / row.step_count:,.0f} launches a step"
         if recurring
@@ -183,7 +206,7 @@ def judge(row: Dispatch) -> Verdict:
         confidence=0.9 if recurring else 0.6,
         cleared=f"the queue ran empty {format_counted(row.gap_count, 'time')}, but in the steps that come back the launches keep ahead"
         " of the device",
-        max_severity=Severity.CRITICAL if recurring else Severity.LOW,
+        max_severity=Severity.CRITICAL if recurring or row.repeats_one_kernel else Severity.LOW,
     )
 
 

@@ -78,7 +78,10 @@ def _places(in_order: Code) -> Int:
 
 
 def recurring(ops: DeviceOps, sequence: OpSequence, window: tuple[int, int]) -> pa.Table:
-    """Operations of one process and signature that come back regularly over enough of the window, a row each."""
+    """Operations of one process and signature that come back regularly over enough of the window, a row each.
+
+    `op_share` is the share of the process's operations between the first and the last of them.
+    """
     start, family = ops.start[sequence.span()], ops.family[sequence.span()]
     group, order = _by_signature(ops, sequence)
     first = np.flatnonzero(np.diff(group, prepend=-1))
@@ -86,8 +89,8 @@ def recurring(ops: DeviceOps, sequence: OpSequence, window: tuple[int, int]) -> 
     row, count = order[first], last - first + 1
     usual, regular = _regularity(sequence.place[order], first, count)
     in_process = np.bincount(sequence.process, minlength=len(ops.processes))[sequence.process[row]]
-    span = (start[order[last]] - start[row]) / max(window[1] - window[0], 1)
-    span = np.maximum(span, (sequence.place[order[last]] - sequence.place[row]) / np.maximum(in_process, 1))
+    of_ops = (sequence.place[order[last]] - sequence.place[row]) / np.maximum(in_process, 1)
+    span = np.maximum((start[order[last]] - start[row]) / max(window[1] - window[0], 1), of_ops)
     chosen = np.flatnonzero(
         (count >= LEAST_OCCURRENCES)
         & (regular >= LEAST_REGULAR_SHARE)
@@ -103,6 +106,7 @@ def recurring(ops: DeviceOps, sequence: OpSequence, window: tuple[int, int]) -> 
             "is_exchange": sequence.is_exchange[row],
             "family": spelled(family[row].astype(np.int32), ops.families, pa.string()),
             "first_ns": start[row],
+            "op_share": of_ops[chosen],
         }
     )
 

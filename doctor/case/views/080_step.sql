@@ -1,17 +1,22 @@
 -- step: engine steps inside the window, per process. Told by annotation ranges whose name says step, decode, iteration or the like; otherwise by
--- an operation that comes back at regular distances in the sequence of device work.
+-- an operation that comes back at regular distances in the sequence of device work. A recording of one or two steps has too few ranges to
+-- tell by their number: there the marks of PyTorch's profiler, vLLM and SGLang count, unless what comes back within them exchanges data with the
+-- host, is a CUDA graph, or holds many layers itself, as the steps of a `generate` do. Layers and collectives come back too.
 -- An exchange with the host (a copy up or down) marks a step best: pieces of a micro-batched step follow each other without one.
 -- Work belongs to the step that launched it, however late it runs.
 -- Reads the relations recurring_op (operations that come back at least three times, at regular distances, over a seventh of the window) and
 -- sequence_op (all operations of the window) of doctor.case.arrays.steps.
--- _rarest_gemm: how often the rarest regular matrix product comes: the language-model head runs once a forward pass
+-- _rarest_gemm: how often the rarest regular matrix product comes: the language-model head runs once a forward pass. `most_count`: how often the
+-- most frequent does
 CREATE TABLE _rarest_gemm AS
-SELECT source_id, pid, min(occurrence_count) AS occurrence_count FROM recurring_op WHERE family IN ('gemm', 'graph') GROUP BY source_id, pid;
+SELECT source_id, pid, min(occurrence_count) AS occurrence_count, max(occurrence_count) AS most_count FROM recurring_op WHERE family IN ('gemm', 'graph') GROUP BY source_id, pid;
 
 CREATE TABLE _step_marker AS
-SELECT source_id, pid, signature
+SELECT source_id, pid, signature,
+    -- a layer has up to six matrix products of one shape (four projections, two of an MLP)
+    op_share >= 0.5 AND (is_exchange OR family = 'graph' OR coalesce(most_count > 6 * marker_count, false)) AS is_step
 FROM (
-    SELECT recurring_op.source_id, recurring_op.pid, signature,
+    SELECT recurring_op.source_id, recurring_op.pid, signature, is_exchange, family, op_share, most_count, recurring_op.occurrence_count AS marker_count,
         row_number() OVER (PARTITION BY recurring_op.source_id, recurring_op.pid ORDER BY
             -- an exchange at every forward pass beats a rarer event, such as one block table in many steps
             (recurring_op.is_exchange AND abs(recurring_op.occurrence_count - _rarest_gemm.occurrence_count) <= 0.15 * _rarest_gemm.occurrence_count + 1) DESC NULLS LAST,
@@ -23,7 +28,8 @@ WHERE preference = 1;
 CREATE TABLE _annotated_step AS
 WITH named AS (
     SELECT source_id, pid, tid, start_ns + shift_ns AS start_ns, end_ns + shift_ns AS end_ns, regexp_replace(text.text, '\d+', '#', 'g') AS name,
-        start_ns + shift_ns >= from_ns - 1000000 AND start_ns + shift_ns < until_ns AS is_inside
+        start_ns + shift_ns >= from_ns - 1000000 AND start_ns + shift_ns < until_ns AS is_inside,
+        regexp_matches(text.text, '^(ProfilerStep#|execute_|step\[)') AND end_ns + shift_ns > from_ns AND start_ns + shift_ns < until_ns AS is_mark
     FROM nvtx_range JOIN timeline_source USING (source_id) JOIN text ON text_id = name_id, steady_window
     WHERE end_ns IS NOT NULL AND range_kind <> 'mark'
         AND regexp_matches(lower(text.text), 'step|decode|iteration|forward|execute_|generate_token|run_batch')
@@ -34,18 +40,29 @@ spaced AS (
 ),
 candidate AS (
     -- a window that somebody asked for may hold one step: there the whole recording tells that it is one
-    SELECT source_id, pid, tid, name, count(*) FILTER (is_inside) AS range_count, sum(end_ns - start_ns) FILTER (is_inside) AS covered_ns
-    FROM spaced
+    SELECT source_id, pid, tid, name, count(*) FILTER (is_inside) AS range_count,
+        sum(end_ns - start_ns) FILTER (is_inside) / any_value(until_ns - from_ns) AS covered_share, 0.15 AS least_share, false AS is_mark
+    FROM spaced, steady_window
     WHERE is_inside OR EXISTS (SELECT 1 FROM window_request)
     GROUP BY ALL HAVING count(*) >= 3 AND NOT bool_or(is_overlapping)
+    UNION ALL
+    -- the host may be done with a marked step long before the device: it holds what was launched in it
+    SELECT source_id, pid, tid, name, any_value(mark_count), count(*) / any_value(op_count), 0.5, true
+    FROM (SELECT *, count(*) OVER (PARTITION BY source_id, pid, tid, name) AS mark_count,
+            bool_or(is_overlapping) OVER (PARTITION BY source_id, pid, tid, name) AS is_any_overlapping FROM spaced WHERE is_mark)
+    JOIN sequence_op USING (source_id, pid) JOIN (SELECT source_id, pid, count(*) AS op_count FROM sequence_op GROUP BY ALL) USING (source_id, pid)
+    WHERE mark_count < 3 AND NOT is_any_overlapping AND called_ns >= start_ns AND called_ns < end_ns
+        AND (source_id, pid) NOT IN (SELECT source_id, pid FROM _step_marker WHERE is_step)
+    GROUP BY source_id, pid, tid, name
 ),
 chosen AS (
-    SELECT *, row_number() OVER (PARTITION BY source_id, pid ORDER BY range_count, covered_ns DESC, name) AS preference
-    FROM candidate, steady_window WHERE covered_ns >= 0.15 * (until_ns - from_ns)
+    SELECT *, row_number() OVER (PARTITION BY source_id, pid ORDER BY is_mark, range_count, covered_share DESC, name) AS preference
+    FROM candidate WHERE covered_share >= least_share
 )
-SELECT spaced.source_id, spaced.pid, spaced.start_ns, spaced.end_ns, 'nvtx:' || spaced.name AS chosen_by
-FROM spaced JOIN chosen USING (source_id, pid, tid, name)
-WHERE preference = 1 AND is_inside;
+SELECT spaced.source_id, spaced.pid, if(chosen.is_mark, greatest(spaced.start_ns, from_ns), spaced.start_ns) AS start_ns, spaced.end_ns,
+    'nvtx:' || spaced.name AS chosen_by
+FROM spaced JOIN chosen USING (source_id, pid, tid, name), steady_window
+WHERE preference = 1 AND if(chosen.is_mark, spaced.is_mark, is_inside);
 
 CREATE TABLE step AS
 WITH marked AS (

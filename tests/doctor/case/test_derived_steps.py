@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import duckdb
 import pytest
 
@@ -72,6 +74,34 @@ def test_two_ranges_are_too_few_to_be_steps() -> None:
     for at in (990, 4_990):
         rows.annotation("decode_step", at, at + 3_800)
     assert told_by(rows.derived()) == {"repeating work"}
+
+
+@pytest.mark.parametrize("mark", ["ProfilerStep#6", "execute_context_1(888)_generation_0(0)"])
+def test_a_mark_of_one_step_keeps_its_layers_from_being_steps(mark: str) -> None:
+    rows = Rows()
+    end = add_layers(rows, 1_000, layers=24)
+    rows.annotation(mark, 500, end)
+    case = rows.derived()
+    assert len(steps(case)) == 1
+    assert told_by(case) == {"nvtx:" + re.sub(r"\d+", "#", mark)}
+
+
+def test_a_mark_holds_what_was_launched_in_it_however_late_it_runs() -> None:
+    rows = Rows()
+    for layer in range(24):
+        for place, name in enumerate((GEMM, ADD)):
+            called = 1_000 + 20.0 * layer + 10 * place
+            rows.launched(name, called, 1_010 + 600 * layer + 300 * place, 1_300 + 600 * layer + 300 * place)
+    rows.annotation("execute_8_context_8(16)", 900, 1_500)  # a tenth of the window
+    assert len(steps(rows.derived())) == 1
+
+
+def test_steps_inside_one_mark_stay_steps_where_they_exchange_data_with_the_host() -> None:
+    rows = decode(5)
+    rows.annotation("ProfilerStep#3", 500, 12_000)
+    case = rows.derived()
+    assert told_by(case) == {"repeating work"}
+    assert len(steps(case)) == 5
 
 
 def test_overlapping_ranges_are_no_steps() -> None:

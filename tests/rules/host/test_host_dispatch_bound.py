@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tests.support.trace_builder import GEMM, HEAD_GEMM, Program, decode_step
+from tests.support.trace_builder import GEMM, HEAD_GEMM, Program, decode_step, forward_pass
 from tests.support.verdicts import Clinic
 
 RULE = "host-dispatch-bound"
@@ -60,3 +60,23 @@ def test_reports_a_launch_bound_prefill_that_happens_once_as_low_at_most(clinic:
         program.wait()
     verdicts = clinic.verdicts(program)
     assert all(finding["severity"] in {"low", "info"} for finding in verdicts.document["findings"])
+
+
+def test_is_as_grave_in_a_recording_of_one_step_that_is_marked_as_one(clinic: Clinic) -> None:
+    program = Program()
+    with program.annotation("ProfilerStep#6"):
+        forward_pass(program, layers=12)
+    verdicts = clinic.verdicts(program)
+    assert verdicts.first == RULE
+    assert verdicts.finding(RULE)["severity"] == "critical"
+    assert "micro-batch-too-small" not in verdicts.found
+
+
+def test_is_as_grave_where_one_kernel_is_launched_again_and_again(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(200):
+        program.silence(90)
+        program.launch(GEMM, 2)
+    verdicts = clinic.verdicts(program)
+    assert verdicts.first == RULE
+    assert verdicts.finding(RULE)["severity"] == "critical"
