@@ -104,7 +104,8 @@ mode AS (SELECT max(spelled) AS mode_spelled FROM engine_choice WHERE setting = 
 seen AS (SELECT count(*) AS eager_events FROM engine_event WHERE event = 'eager'),
 captured AS (SELECT count(*) AS capture_count FROM engine_event WHERE event = 'graph_capture_end'),
 decode AS (
-    SELECT count(graph_share) AS line_count, count(*) FILTER (graph_share < 0.5) AS eager_count, median(running_count) AS running_median
+    SELECT count(graph_share) AS line_count, median(running_count) AS running_median, count(*) FILTER (graph_share < 0.5
+            AND running_count <= coalesce((SELECT max(told_count) FROM engine_choice WHERE setting = 'graph_max_batch'), running_count)) AS eager_count
     FROM engine_load WHERE running_count > 0 AND (phase = 'decode' OR (phase = 'state' AND graph_share IS NOT NULL
         AND (EXISTS (SELECT 1 FROM gpu_sample) OR EXISTS (SELECT 1 FROM device))))  -- on a CPU there are no graphs
 ),

@@ -8,7 +8,8 @@ How it is detected: an allocation fails in attention or feed-forward of a prefil
 other processes, fragmentation nor a reserved cache explain it; or the trial run of a start that was left nothing for its KV cache peaks at
 15 % of the device; or a server says that its largest batch of prompts does not fit. In a
 snapshot's history: the level rises by at least 15 % of the device
-for less than a fifth of the time and falls back to where it was.
+for less than a fifth of the time and falls back to where it was; looks of nvidia-smi, or levels that a program printed, show the same with
+less certainty, since somebody else may have come and gone.
 
 When it is not this: a KV cache that grows stays: `kv-unpaged-contiguous`. The tensor of all logits: `logits-logprob-peak`. Failures
 while weights are loaded: `weights-overcommit`.
@@ -206,6 +207,44 @@ def judge_spike(row: Spike) -> Verdict:
     )
 
 
+LEVELS_SQL = """
+SELECT device_id, base_bytes, peak_bytes, total_bytes, look_count, high_count, is_own FROM level_spike
+WHERE high_count <= $most_of_history * look_count AND peak_bytes - base_bytes >= $spike_share * total_bytes
+    AND (is_own OR coalesce(busy_share, 1) >= 0.1)
+ORDER BY is_own DESC, peak_bytes - base_bytes DESC LIMIT 1
+"""
+
+
+class Levels(NamedTuple):
+    """The highest of many looks at memory, with the same level before and behind it."""
+
+    device_id: int | None
+    base_bytes: int
+    peak_bytes: int
+    total_bytes: int
+    look_count: int
+    high_count: int
+    is_own: bool
+
+
+def judge_levels(row: Levels) -> Verdict:
+    """High, short, and gone, as far as looks from outside can tell."""
+    spike = row.peak_bytes - row.base_bytes
+    whose = "" if row.is_own else ": activations of a long prefill, unless another process came and went"
+    is_close = row.peak_bytes >= 0.95 * row.total_bytes
+    return Finding(
+        summary=f"memory rises from {format_bytes(row.base_bytes)} to {format_bytes(row.peak_bytes)} in {row.high_count} of {row.look_count} looks and"
+        f" falls back{whose}",
+        evidence=(
+            Evidence("spike", spike, "bytes", Where(device_id=row.device_id)),
+            Evidence("share of the device", spike / row.total_bytes, "share"),
+        ),
+        severity=Severity.HIGH if is_close else Severity.MEDIUM,
+        bytes=spike,
+        confidence=0.65 if row.is_own else 0.5,
+    )
+
+
 VLLM = Fix(
     "vllm",
     "--max-num-batched-tokens 2048 to 8192 with chunked prefill (on by default in V1)",
@@ -280,5 +319,6 @@ RULE = Rule(
         Sign(("allocator_step",), ("memory-snapshot",), SPIKE_SQL, Spike, judge_spike),
         Sign(("memory_refusal",), ("oom-text",), REFUSED_SQL, Refused, judge_refused),
         Sign(("starved_start",), ("engine-log",), TRIAL_SQL, Trial, judge_trial),
+        Sign(("level_spike",), ("nvidia-smi", "nvml"), LEVELS_SQL, Levels, judge_levels),
     ),
 )

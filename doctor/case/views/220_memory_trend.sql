@@ -83,3 +83,25 @@ FROM allocator_block AS block JOIN span USING (source_id, device_id) LEFT JOIN t
 WHERE block_state <> 'inactive' AND allocated_ns >= start_ns
 GROUP BY ALL
 ORDER BY held_bytes DESC, stack;
+
+-- level_spike: the highest level of a device that was looked at again and again, or of an allocator that a program printed, against the level
+-- before and behind it; one row a series. What is seen of a device may be somebody else's who came and went; `is_own` tells the allocator.
+CREATE TABLE level_spike AS
+WITH series AS (
+    SELECT source_id, device_id, look_id AS place, memory_used_bytes AS level_bytes, memory_total_bytes AS total_bytes, busy_share, false AS is_own
+    FROM gpu_sample WHERE memory_used_bytes IS NOT NULL
+    UNION ALL
+    SELECT source_id, NULL, step_id, allocated_bytes, NULL, NULL, true FROM allocator_level WHERE allocated_bytes IS NOT NULL
+),
+whole AS (
+    SELECT source_id, device_id, is_own, median(level_bytes) AS base_bytes, max(level_bytes) AS peak_bytes, max(total_bytes) AS told_bytes,
+        arg_min(level_bytes, place) AS first_bytes, arg_max(level_bytes, place) AS last_bytes, count(*) AS look_count, max(busy_share) AS busy_share
+    FROM series GROUP BY ALL
+)
+SELECT whole.source_id, whole.device_id, whole.is_own, base_bytes::BIGINT AS base_bytes, peak_bytes, last_bytes, look_count, whole.busy_share,
+    coalesce(told_bytes, (SELECT max(total_bytes) FROM oom), (SELECT max(memory_total_bytes) FROM gpu_sample), peak_bytes) AS total_bytes,
+    count(*) FILTER (level_bytes > base_bytes + 0.5 * (peak_bytes - base_bytes)) AS high_count
+FROM whole JOIN series ON series.source_id = whole.source_id AND series.device_id IS NOT DISTINCT FROM whole.device_id AND series.is_own = whole.is_own
+WHERE look_count >= 8 AND peak_bytes > base_bytes AND greatest(first_bytes, last_bytes) <= base_bytes + 0.2 * (peak_bytes - base_bytes)
+GROUP BY ALL
+ORDER BY whole.source_id, whole.device_id;

@@ -62,7 +62,8 @@ carried AS (
     FROM (SELECT DISTINCT from_rank, to_rank, transport FROM nccl_connection)
 ),
 chosen AS (
-    SELECT coalesce(bool_or(name = 'NCCL_P2P_DISABLE' AND value = '1'), false) AS is_p2p_off, coalesce(bool_or(name = 'NCCL_P2P_LEVEL'), false) AS is_p2p_limited FROM nccl_setting
+    SELECT coalesce(bool_or(name = 'NCCL_P2P_DISABLE' AND value = '1'), false) OR EXISTS (SELECT 1 FROM engine_setting
+            WHERE setting = 'p2p_off' AND told IN ('1', 'true')) AS is_p2p_off, coalesce(bool_or(name = 'NCCL_P2P_LEVEL'), false) AS is_p2p_limited FROM nccl_setting
 ),
 measured AS (
     SELECT max(bus_bytes_per_s) AS bus_bytes_per_s, arg_max(size_bytes, size_bytes) AS size_bytes FROM collective_bench WHERE size_bytes >= 67108864

@@ -15,6 +15,12 @@ _LATENCY = re.compile(r"(?:latency|ttft|duration|elapsed|inference|response|e2e)
 _BEGIN = frozenset({"timestamp", "time", "start", "start_s", "start_time", "sent_at", "date"})
 _UNITS: Mapping[str, int] = {"s": 10**9, "sec": 10**9, "seconds": 10**9, "ms": 10**6, "us": 10**3}
 _NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,9})?$")
+_STAMP = re.compile(r"[\[(]?(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)")
+_TOOK = re.compile(
+    r"\b(?:inference|request|generation|response|prediction|predict|infer|forward|latency|action)\b[^\n]{0,40}?"
+    r"(?:took|latency|time|duration|elapsed|in)?[ :=]{1,4}(\d{1,9}(?:\.\d{1,6})?) ?(ms|s|sec|seconds)\b",
+    re.IGNORECASE,
+)
 _MOST_LINE = 1000
 _MOST_CELLS = 16
 _MOST_ROWS = 1_000_000
@@ -25,7 +31,7 @@ class LatencyTableScanner:
     """Tables of requests that followed each other."""
 
     kind = "bench-table"
-    clues = ("latency", "ttft", "duration", "elapsed", "inference_", "response_", "e2e")
+    clues = ("latency", "ttft", "duration", "elapsed", "inference", "nference", "response_", "e2e", " took ")
 
     def __init__(self) -> None:
         self._rows: list[dict[str, Any]] = []
@@ -40,6 +46,8 @@ class LatencyTableScanner:
 
     def line(self, number: int, text: str) -> None:
         """A header or a row; anything else ends the table."""
+        if not self._columns and self._said(text[:_MOST_LINE]):
+            return
         cells = [cell.strip().strip('"') for cell in text[:_MOST_LINE].split(",")]
         if not 2 <= len(cells) <= _MOST_CELLS or (not self._header(cells) and self._columns and not self._row(cells)):
             self._columns = []
@@ -53,6 +61,22 @@ class LatencyTableScanner:
     def facts(self) -> SourceFacts | None:
         """What was found."""
         return SourceFacts(self.kind, "latency log", is_complete=True) if self._count else None
+
+    def _said(self, text: str) -> bool:
+        """A line of a log that says when, and how long one request took; it is written when the request is done."""
+        stamp, took = _STAMP.match(text), _TOOK.search(text)
+        moment = None if stamp is None else time_of(stamp[1].replace(",", "."), 10**9)
+        if took is None or moment is None or self._count >= _MOST_ROWS:
+            return False
+        latency = _amount(took[1], _UNITS[took[2].lower()])
+        if latency is None:
+            return False
+        began = moment - latency
+        idle = None if self._done_ns is None else max(began - self._done_ns, 0)
+        self._rows.append({"request_id": self._count, "time_ns": began, "latency_ns": latency, "idle_ns": idle})
+        self._done_ns = moment
+        self._count += 1
+        return True
 
     def _header(self, cells: list[str]) -> bool:
         columns = [_column(cell.lower().replace(" ", "_").replace("(", "").replace(")", "")) for cell in cells]

@@ -47,6 +47,7 @@ class NvidiaSmiCsvScanner:
         self._seen: set[Any] = set()
         self._time_ns: int | None = None
         self._devices: dict[str, int] = {}
+        self._is_numbered_here = False
         self._found = False
         self._is_headless = False
 
@@ -84,6 +85,8 @@ class NvidiaSmiCsvScanner:
     def facts(self) -> SourceFacts | None:
         """What was found."""
         notes = ("a table without a header: its columns were told by their units",) if self._is_headless else ()
+        if self._is_numbered_here:
+            notes = (*notes, "devices are numbered in the order in which the table of processes names them")
         return SourceFacts(self.kind, "nvidia-smi --query", is_complete=True, notes=notes) if self._found else None
 
     def _header(self, cells: list[str]) -> bool:
@@ -140,6 +143,10 @@ class NvidiaSmiCsvScanner:
             return
         names = (row.pop("pci_bus_id", None), row.pop("uuid", None))
         device_id = next((self._devices[name] for name in names if name in self._devices), None)
+        name = next((name for name in names if name is not None), None)
+        if device_id is None and name is not None and not self._seen and len(self._devices) < _MOST_DEVICES:
+            device_id = self._devices[name] = len(self._devices)  # nvidia-smi lists device by device
+            self._is_numbered_here = True
         if names == (None, None) and len(self._seen) == 1:  # there is no other device
             device_id = next(iter(self._seen)) if isinstance(next(iter(self._seen)), int) else 0
         self._rows["gpu_process"].append({"look_id": self._look, "process_type": "c", "device_id": device_id, **row})
