@@ -254,7 +254,8 @@ def _closed(error: OSError) -> EvidencePath:
 
 def _spool(target: Path) -> None:
     if sys.stdin is None or sys.stdin.isatty():
-        raise UsageError("standard input is a terminal: pipe evidence into doctor, or name a file")
+        kind = "closed" if sys.stdin is None else "a terminal"
+        raise UsageError(f"standard input is {kind}: pipe evidence into doctor, or name a file")
     done_bytes = 0
     try:
         with target.open("wb") as spooled:

@@ -16,5 +16,9 @@ class ExitCode(IntEnum):
     """The input or the arguments are unusable: one line on standard error says why."""
     INCOMPLETE = 3
     """Evidence was read but is incomplete, and `--strict` was given; stands above `BAR_REACHED`."""
+    HUNG_UP = 129
+    """SIGHUP: the terminal went away."""
     INTERRUPTED = 130
     """Ctrl-C."""
+    TERMINATED = 143
+    """SIGTERM."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -12,7 +13,8 @@ from importlib import import_module
 import click
 
 from doctor.cli.exit_codes import ExitCode
-from doctor.cli.output import say
+from doctor.cli.interruption import listening
+from doctor.cli.output import is_terminal, say
 from doctor.errors import DoctorError
 from doctor.version import __version__
 
@@ -53,6 +55,12 @@ class _LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:  # click would write an empty line first
+            raise click.exceptions.Abort from error
+
 
 @click.group(cls=_LazyGroup, epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="doctor")
@@ -64,27 +72,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program and return its exit code; no exception leaves here."""
     if not _is_debugging():
         warnings.simplefilter("ignore")  # a library's warning on standard error is no line of ours
-    try:
-        code = doctor.main(args=arguments, prog_name="doctor", standalone_mode=False)
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        say("interrupted")
-        return ExitCode.INTERRUPTED
-    except click.exceptions.NoArgsIsHelpError as error:
+    with listening() as heard:
+        try:
+            code = doctor.main(args=arguments, prog_name="doctor", standalone_mode=False)
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - a traceback on a user's screen is always a bug
+            if heard.number is not None or isinstance(error, click.exceptions.Abort | KeyboardInterrupt):
+                if is_terminal(sys.stderr):
+                    click.echo(err=True)  # the keyboard's ^C stands there
+                say(heard.words)  # whatever the error: DuckDB makes one of its own out of a signal
+                return heard.exit_code
+            return _failed(error)
+    return int(code or ExitCode.DONE)
+
+
+def _failed(error: BaseException) -> int:
+    """Say in a line what went wrong, and give the exit code."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message())
         return ExitCode.DONE
-    except click.ClickException as error:
+    if isinstance(error, click.ClickException):
         say(_usage_line(error))
         return ExitCode.UNUSABLE
-    except DoctorError as error:
-        for line in error.lines:
-            say(line)
-        _trace_when_debugging()
-        return error.exit_code
-    except Exception as error:  # noqa: BLE001 - the last resort: a traceback on a user's screen is always a bug
-        say(_unexpected_line(error))
-        _trace_when_debugging()
-        return ExitCode.UNUSABLE
-    return int(code or ExitCode.DONE)
+    for line in error.lines if isinstance(error, DoctorError) else (_unexpected_line(error),):
+        say(line)
+    _trace_when_debugging(error)
+    return error.exit_code if isinstance(error, DoctorError) else ExitCode.UNUSABLE
 
 
 def _usage_line(error: click.ClickException) -> str:
@@ -93,9 +105,11 @@ def _usage_line(error: click.ClickException) -> str:
     return f"{error.format_message().rstrip('.')}{where}"
 
 
-def _unexpected_line(error: Exception) -> str:
+def _unexpected_line(error: BaseException) -> str:
     if isinstance(error, PermissionError):
         return f"{error.filename or 'a file'} may not be opened: {error.strerror or error}"
+    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}:
+        return f"{error.filename or 'the output'} cannot be written: {error.strerror or error}"
     words = str(error).splitlines()[0] if str(error) else "no message"
     return (
         f"unexpected {type(error).__name__}: {words}. This is a bug in doctor: run again with DOCTOR_DEBUG=1 and "
@@ -103,9 +117,9 @@ def _unexpected_line(error: Exception) -> str:
     )
 
 
-def _trace_when_debugging() -> None:
+def _trace_when_debugging(error: BaseException) -> None:
     if _is_debugging():
-        traceback.print_exc()
+        traceback.print_exception(error)
 
 
 def _is_debugging() -> bool:

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from doctor.errors import UsageError
 
@@ -16,8 +16,15 @@ if TYPE_CHECKING:
     from doctor.case.diagnosis_queries import UnreadFile
 
 
+def is_terminal(stream: TextIO | None) -> bool:
+    """Tell whether a person is there; a stream that was closed before the program began is None."""
+    return stream is not None and stream.isatty()
+
+
 def say(text: str) -> None:
-    """One line on standard error, whatever the text holds."""
+    """One line on standard error, whatever the text holds; nothing where that is closed."""
+    if sys.stderr is None:
+        return
     line = "".join(character if character.isprintable() else " " for character in text)
     with contextlib.suppress(OSError):
         sys.stderr.write(f"doctor: {line}\n")

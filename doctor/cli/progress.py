@@ -11,6 +11,8 @@ from threading import Timer
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from doctor.cli.output import is_terminal
+
 if TYPE_CHECKING:  # the module of readers imports pyarrow, which `doctor --help` must not pay for
     from doctor.readers.protocol import Progress
 
@@ -21,7 +23,7 @@ class ProgressBars:
     """A context in which files and stages show how far they are; silent where standard error is no terminal."""
 
     def __init__(self, *, is_wanted: bool) -> None:
-        self._is_shown = is_wanted and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._is_shown = is_wanted and is_terminal(sys.stderr) and os.environ.get("TERM", "dumb") != "dumb"
 
     def __enter__(self) -> Self:
         if self._is_shown:

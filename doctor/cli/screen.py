@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from doctor.cli.output import is_terminal
 from doctor.reports.presentation import Presentation
 from doctor.rule import Severity
 
@@ -16,7 +17,7 @@ _PLAIN_WIDTH = 80
 
 def presentation_for(target: Path | None, bar: Severity | None) -> Presentation:
     """How to present a diagnosis that goes to `target`, or to standard output where it is None."""
-    is_screen = target is None and sys.stdout.isatty()
+    is_screen = target is None and is_terminal(sys.stdout)
     encoding = "utf-8" if target is not None else (getattr(sys.stdout, "encoding", None) or "utf-8")
     return Presentation(
         width=_width(is_screen=is_screen),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from doctor.cli.options import FrameworkName
+from doctor.cli.output import is_terminal
 from doctor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,15 +42,19 @@ def run_application(paths: tuple[str, ...], options: DiagnosisOptions, rules: Pa
     """
     if "-" in paths:
         raise UsageError(f"{_KEYBOARD_NEEDED}: save what comes from standard input and name the file")
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
         raise UsageError(f"{_KEYBOARD_NEEDED}, and this is neither: use `doctor diagnose`")
-    if not sys.stderr.isatty():
+    if not is_terminal(sys.stderr):
         raise UsageError("a terminal application draws on standard error: leave that to the terminal")
     if paths:
         _check_evidence(paths)
     from doctor.tui.app import DoctorApp
 
-    DoctorApp(paths, options, rules, reader).run()
+    app = DoctorApp(paths, options, rules, reader)
+    try:
+        app.run()
+    finally:
+        app.tidy_up()
 
 
 def _check_evidence(paths: tuple[str, ...]) -> None:

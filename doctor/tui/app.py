@@ -91,6 +91,10 @@ class DoctorApp(App[None]):
 
     def on_unmount(self) -> None:
         """Leave no process and no file behind."""
+        self.tidy_up()
+
+    def tidy_up(self) -> None:
+        """End what runs and remove what was written; also where a terminal that went away let nothing be unmounted."""
         if self._loading is not None:
             self._loading.stop()
         if self.snapshot.case is not None:

@@ -10,6 +10,7 @@ import os
 import pickle
 import shutil
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -37,6 +38,7 @@ def main() -> None:
     events = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever a library prints must not stand among the events
     request: LoadRequest = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the process that started this one
+    tempfile.tempdir = str(request.folder)  # it goes when the application does, even where this process is killed
     threading.Thread(target=_end_with_parent, daemon=True).start()
     reporter = _Reporter(events)
     try:
