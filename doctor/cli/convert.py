@@ -52,16 +52,23 @@ def _to_nvidias_layout(report: Path, output: Path, *, has_progress: bool) -> boo
     from doctor.convert.conversion import convert_report
     from doctor.readers.evidence_file import open_evidence
 
-    with ProgressBars(is_wanted=has_progress) as bars, open_evidence(report).unpacked() as plain:
+    file = open_evidence(report)
+    with ProgressBars(is_wanted=has_progress) as bars, file.unpacked() as plain:
         try:
             done = convert_report(plain, output, bars.file(report.name))
         except EvidenceError as error:  # the user never saw the name of the unpacked copy
             raise error.with_name(plain, report) from error
-    for note in done.notes:
-        say(f"{report}: {note}")
-    incomplete = "" if done.is_complete else "; the report is incomplete"
+    is_complete = done.is_complete and file.cut_short is None
+    _say_notes(report, (*filter(None, (file.cut_short,)), *done.notes))
+    incomplete = "" if is_complete else "; the report is incomplete"
     say(f"{output}: {done.num_rows:,} rows in {done.num_tables} tables{incomplete}")
-    return done.is_complete
+    return is_complete
+
+
+def _say_notes(evidence: Path | str, notes: tuple[str, ...]) -> None:
+    """One line of what a recording lost or what it lacks."""
+    if notes:
+        say(f"{evidence}: {'; '.join(notes)}")
 
 
 def _to_perfetto(evidence: Path, output: Path, *, has_progress: bool) -> bool:
@@ -86,9 +93,13 @@ def _to_perfetto(evidence: Path, output: Path, *, has_progress: bool) -> bool:
         _refuse_without_time_line(diagnosis, evidence)
         with bars.stage("writing"):
             done = write_trace(case, finding_tracks(diagnosis), output)
+    for file in diagnosis.evidence:
+        if not file.is_complete:
+            _say_notes(file.path, file.notes)
+    incomplete = "" if diagnosis.is_complete else "; the evidence is incomplete"
     say(
         f"{output}: {done.num_slices:,} slices, {done.num_values:,} values of counters, "
-        f"{done.num_findings} findings; open it at https://ui.perfetto.dev"
+        f"{done.num_findings} findings{incomplete}; open it at https://ui.perfetto.dev"
     )
     return diagnosis.is_complete
 

@@ -8,6 +8,7 @@ import pytest
 
 from doctor.cli.main import main
 from tests.support.native_reports import HEALTHY, report
+from tests.support.samples import sample
 
 
 def test_convert_writes_a_file_and_says_so_on_standard_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -55,3 +56,29 @@ def test_redact_says_what_the_copy_is(tmp_path: Path, capfd: pytest.CaptureFixtu
     assert main(["redact", str(report(HEALTHY)), "-o", str(tmp_path / "copy.nsys-rep")]) == 0
     assert "nsys-report" in capfd.readouterr().err
     assert main(["convert", str(tmp_path / "copy.nsys-rep"), "-o", str(tmp_path / "out.parquet")]) == 0
+
+
+@pytest.mark.parametrize("ending", ["sqlite", "parquet", "pftrace"])
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
+def test_every_target_names_what_the_evidence_lost_in_one_line(
+    ending: str, packed: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    raw = report(HEALTHY).read_bytes()
+    cut = gzip.compress(raw)[:-1000] if packed else raw[:-4]
+    (tmp_path / "cut.nsys-rep").write_bytes(cut)
+    assert main(["convert", str(tmp_path / "cut.nsys-rep"), "-o", str(tmp_path / f"out.{ending}"), "--strict"]) == 3
+    lost, written = capfd.readouterr().err.splitlines()
+    assert "cut.nsys-rep: " in lost
+    assert ("gzip data ends too early" if packed else "cut short") in lost
+    assert "incomplete" in written
+
+
+def test_a_cut_trace_becomes_a_trace_that_is_called_incomplete(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    trace = sample("graph-decode-torch-trace") / "healthy-fixed.pt.trace.json.gz"
+    (tmp_path / "cut.json").write_bytes(gzip.decompress(trace.read_bytes())[:2_000_000])
+    assert main(["convert", str(tmp_path / "cut.json"), "-o", str(tmp_path / "out.pftrace")]) == 0
+    lost, written = capfd.readouterr().err.splitlines()
+    assert "the trace is cut" in lost
+    assert "incomplete" in written
