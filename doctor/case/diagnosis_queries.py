@@ -9,6 +9,8 @@ from typing import Any
 
 import duckdb
 
+from doctor.case.store import with_room
+
 TIMELINE_BINS = 120
 TOP_KERNELS = 15
 
@@ -155,7 +157,7 @@ def select(connection: duckdb.DuckDBPyConnection, sql: str, values: dict[str, An
     Raises:
         duckdb.Error: the SELECT is wrong.
     """
-    rows = connection.execute(sql, values).fetchall()
+    rows = with_room(connection, lambda: connection.execute(sql, values).fetchall())
     # a literal such as 2.0 is DECIMAL in DuckDB; rules and JSON want plain numbers
     return [tuple(float(value) if isinstance(value, Decimal) else value for value in row) for row in rows]
 

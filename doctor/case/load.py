@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import duckdb
 import pyarrow as pa
@@ -97,15 +98,16 @@ class CaseLoader:
         return ids[kind]
 
     def _collect(self, waiting: dict[tuple[int, str], list[TableBatch]], source_id: int, batch: TableBatch) -> None:
-        """Insert rows as soon as there are as many of a table as DuckDB compresses at a time."""
+        """Insert rows as soon as there are as many of a table as DuckDB compresses at a time, and only so many."""
         collected = waiting.setdefault((source_id, batch.table), [])
         if collected and collected[0].rows.schema != batch.rows.schema:
             self._insert(source_id, _joined(collected))
             collected.clear()
         collected.append(batch)
         if sum(part.rows.num_rows for part in collected) >= GROUP_ROWS:
-            self._insert(source_id, _joined(collected))
-            collected.clear()
+            whole_groups, rest = _split(_joined(collected))
+            self._insert(source_id, whole_groups)
+            collected[:] = rest
 
     def _insert(self, source_id: int, batch: TableBatch) -> None:
         table = schema.metadata.tables.get(batch.table)
@@ -202,6 +204,13 @@ def _in_one_piece(encoded: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     except pa.ArrowInvalid:  # a dictionary that holds NULL, which Arrow cannot put together with another
         plain = pa.chunked_array([piece.dictionary_decode() for piece in encoded.chunks])
         return pc.dictionary_encode(plain).combine_chunks()
+
+
+def _split(batch: TableBatch) -> tuple[TableBatch, list[TableBatch]]:
+    """Whole groups of rows, and what is left over."""
+    count = batch.rows.num_rows // GROUP_ROWS * GROUP_ROWS
+    rest = replace(batch, rows=batch.rows.slice(count))
+    return replace(batch, rows=batch.rows.slice(0, count)), [rest] if rest.rows.num_rows else []
 
 
 def _joined(batches: list[TableBatch]) -> TableBatch:

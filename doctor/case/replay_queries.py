@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from doctor.case.arrays.columns import Scan, fetch, whole
+from doctor.case.store import with_room
 
 Int = npt.NDArray[np.signedinteger]
 Real = npt.NDArray[np.float64]
@@ -183,7 +184,7 @@ def read_rows(connection: duckdb.DuckDBPyConnection, sql: str, values: dict[str,
 
     A number that is NULL comes back as NaN.
     """
-    columns = list(connection.execute(sql, values).fetchnumpy().values())
+    columns = list(with_room(connection, lambda: connection.execute(sql, values).fetchnumpy()).values())
     ids = np.ma.compressed(np.ma.asarray(columns[0])).astype(np.int64)
     if len(columns) < 2:
         return ids, None

@@ -6,9 +6,10 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 import duckdb
 from duckdb_engine import Dialect
@@ -18,6 +19,8 @@ from doctor.case import schema
 from doctor.case.connection import IN_MEMORY, connect
 from doctor.errors import CaseError
 from doctor.version import __version__
+
+_Result = TypeVar("_Result")
 
 LARGE_EVIDENCE_BYTES = 16 * 2**20
 """From here on a case costs less in a file than in memory: DuckDB compresses files only."""
@@ -120,6 +123,20 @@ def limit_memory(connection: duckdb.DuckDBPyConnection, evidence_bytes: int) -> 
     if evidence_bytes >= LARGE_EVIDENCE_BYTES:
         most = max(LEAST_MEMORY_BYTES, evidence_bytes // 2)
         connection.execute(f"SET memory_limit = '{most // 2**20} MiB'")
+
+
+def with_room(connection: duckdb.DuckDBPyConnection, query: Callable[[], _Result]) -> _Result:
+    """Run a query; where it does not fit `limit_memory`, give DuckDB what it takes by itself and run it again.
+
+    Raises:
+        duckdb.Error: the query is wrong, or does not fit the machine either.
+    """
+    try:
+        return query()
+    except duckdb.OutOfMemoryException:
+        with suppress(duckdb.Error):  # settings of a case that is shut in stay as they are
+            connection.execute("RESET memory_limit")
+        return query()
 
 
 def shut_in(connection: duckdb.DuckDBPyConnection) -> None:

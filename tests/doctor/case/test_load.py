@@ -40,3 +40,16 @@ def test_a_full_group_and_what_is_left_over_are_all_there() -> None:
         assert case.execute("SELECT count(*), max(start_ns) FROM api_call").fetchall() == [
             (GROUP_ROWS + 4, GROUP_ROWS + 3)
         ]
+
+
+def test_rows_keep_their_order_where_batches_are_larger_than_a_group_and_no_multiple_of_it() -> None:
+    sizes = (GROUP_ROWS + 7, 2 * GROUP_ROWS + 1, 3, GROUP_ROWS - 11)
+    with closing(create_case()) as case:
+        firsts = [sum(sizes[:at]) for at in range(len(sizes))]
+        parts = [batch(first, size, name=[f"call {first}"] * size) for first, size in zip(firsts, sizes, strict=True)]
+        CaseLoader(case).load("trace", [*parts, FACTS])
+        rows = case.execute(
+            "SELECT text, min(start_ns), count(*), bool_and(start_ns = call.rowid)"
+            " FROM api_call AS call JOIN text ON text_id = name_id GROUP BY text ORDER BY 2"
+        ).fetchall()
+    assert rows == [(f"call {first}", first, size, True) for first, size in zip(firsts, sizes, strict=True)]
