@@ -48,26 +48,27 @@ THRESHOLDS = {
 }
 
 WAITS = """
-    SELECT call.host_call_id, call.step_id, call.end_ns - call.start_ns AS dur_ns, call.call_class, call.start_ns, call.end_ns
-    FROM thread_call AS call
-    LEFT JOIN launch USING (host_call_id)
-    LEFT JOIN device_op AS op USING (device_op_id)
-    WHERE step_kind = 'usual'
-        AND (call_class = 'sync' OR (op.kind = 'memcpy' AND op.copy_kind = 'dtoh' AND op.size_bytes <= 65536
-            AND coalesce(op.dst_kind, 'pageable') = 'pageable'))
-        -- waits that complete a large pageable copy belong to that copy
-        AND call.host_call_id NOT IN (
-            SELECT next_call.host_call_id
-            FROM device_op AS big JOIN launch AS big_launch USING (device_op_id)
-            JOIN thread_call AS copy_call ON copy_call.host_call_id = big_launch.host_call_id
-            JOIN thread_call AS next_call ON next_call.source_id = copy_call.source_id AND next_call.pid = copy_call.pid
-                AND next_call.tid = copy_call.tid AND next_call.interval_id = copy_call.interval_id + 1
-            WHERE big.kind = 'memcpy' AND big.size_bytes > 65536 AND next_call.call_class = 'sync'
-                AND 'pageable' IN (big.src_kind, big.dst_kind))
+    WITH copied AS (
+        SELECT host_call_id FROM device_op JOIN launch USING (device_op_id)
+        WHERE kind = 'memcpy' AND copy_kind = 'dtoh' AND size_bytes <= 65536 AND coalesce(dst_kind, 'pageable') = 'pageable'
+    ),
+    behind_copy AS (  -- waits that complete a large pageable copy belong to that copy
+        SELECT DISTINCT call.source_id, call.pid, call.tid, call.interval_id + 1 AS interval_id
+        FROM device_op JOIN launch USING (device_op_id) JOIN thread_call AS call USING (host_call_id)
+        WHERE kind = 'memcpy' AND size_bytes > 65536 AND 'pageable' IN (src_kind, dst_kind)
+    ),
+    wait AS MATERIALIZED (
+        SELECT host_call_id, end_ns - start_ns AS dur_ns, call_class, start_ns, end_ns
+        FROM thread_call ANTI JOIN behind_copy USING (source_id, pid, tid, interval_id)
+        WHERE step_kind = 'usual' AND call_class = 'sync'
+        UNION ALL
+        SELECT host_call_id, end_ns - start_ns, call_class, start_ns, end_ns
+        FROM thread_call JOIN copied USING (host_call_id)
+        WHERE step_kind = 'usual' AND call_class <> 'sync'
+    )
 """
 
-SQL = f"""
-WITH wait AS ({WAITS})
+SQL = f"""{WAITS}
 SELECT count(*) FILTER (call_class = 'sync') AS sync_count, count(*) AS wait_count, coalesce(sum(dur_ns), 0)::BIGINT AS wait_ns,
     (SELECT count(*) FROM usual_step) AS step_count,
     arg_max(start_ns, dur_ns) AS longest_start_ns, arg_max(end_ns, dur_ns) AS longest_end_ns,
@@ -76,18 +77,15 @@ SELECT count(*) FILTER (call_class = 'sync') AS sync_count, count(*) AS wait_cou
 FROM wait
 """
 
+_ALL_BUT_THE_LONGEST = "WHERE host_call_id <> (SELECT arg_max(host_call_id, dur_ns) FROM wait)"
+
 CURE = Cure(
     steps=(
-        CureStep(
-            Target.HOST_CALL,
-            Act.REMOVE,
-            f"SELECT host_call_id FROM ({WAITS}) WHERE host_call_id <> (SELECT arg_max(host_call_id, dur_ns) FROM ({WAITS}))",
-        ),
+        CureStep(Target.HOST_CALL, Act.REMOVE, f"{WAITS} SELECT host_call_id FROM wait {_ALL_BUT_THE_LONGEST}"),
         CureStep(
             Target.DEVICE_OP,
             Act.REMOVE,
-            f"""SELECT device_op_id FROM ({WAITS}) JOIN launch USING (host_call_id)
-            WHERE host_call_id <> (SELECT arg_max(host_call_id, dur_ns) FROM ({WAITS}))""",
+            f"{WAITS} SELECT device_op_id FROM wait JOIN launch USING (host_call_id) {_ALL_BUT_THE_LONGEST}",
         ),
     ),
 )
