@@ -6,8 +6,9 @@ of devices.
 
 How it is detected: two or more devices that send to and receive from each other; time in which a stage computes nothing,
 holes under 100 us closed, is at least 20 % on the mean over stages; and for a fifth of the computing time some stages
-work while others do not. The win is the run replayed with receives shortened to the bubble of eight micro-batches a
-stage, (p - 1) / (9p - 1).
+work while others do not. The win is the run replayed with work that waits for no receive, as there is always another
+micro-batch to compute, and takes longer by the bubble of eight micro-batches a stage, (p - 1) / (9p - 1). Or a table has
+the same devices faster where fewer of them are stages.
 
 When it is not this: experts exchanged between devices send and receive too, but all devices do so at once: `comm-exposed`.
 A device that waits for its own host shows holes everywhere: `host-dispatch-bound`. Low load idles too: without waiting
@@ -19,12 +20,15 @@ from typing import NamedTuple
 from doctor.rule import (
     About,
     Act,
+    Cleared,
     Cure,
     CureStep,
     Evidence,
     Finding,
     Fix,
     Rule,
+    Severity,
+    Sign,
     Stage,
     Target,
     Threshold,
@@ -50,6 +54,7 @@ THRESHOLDS = {
         source="twice the bubble in a pipeline, next to nothing in lockstep",
     ),
     "hole_ns": Threshold(100_000, "ns", source="launches and exchanges between layers leave shorter holes"),
+    "min_ratio": Threshold(1.2, "x", source="NVIDIA/TensorRT-LLM#1144: 1.6x; single runs differ by a tenth"),
     "min_exchanges": Threshold(6, "sends and receives a device", source="fewer say nothing about a habit"),
 }
 
@@ -58,6 +63,11 @@ EXCHANGES = """
     FROM device_op AS op JOIN kernel_name USING (name_id), steady_window
     WHERE op.family = 'collective' AND op.start_ns >= from_ns AND op.start_ns < until_ns
         AND regexp_matches(lower(name), 'send_?recv|nccl.*(_send|_recv)|rccl.*(_send|_recv)')
+"""
+
+COMPUTING = f"""
+    SELECT op.device_op_id FROM device_op AS op JOIN (SELECT DISTINCT source_id, device_id FROM ({EXCHANGES})) USING (source_id, device_id), steady_window
+    WHERE op.family <> 'collective' AND op.start_ns >= from_ns AND op.start_ns < until_ns
 """
 
 SQL = f"""
@@ -144,12 +154,61 @@ def judge(row: Stages) -> Verdict:
                     f"SELECT device_op_id FROM ({EXCHANGES})",
                     value=min(ideal / bubble, 1.0),
                 ),
+                CureStep(Target.DEVICE_OP, Act.MOVE_TO_SIDE_STREAM, f"SELECT device_op_id FROM ({EXCHANGES})"),
+                CureStep(Target.DEVICE_OP, Act.SCALE, COMPUTING, value=1 / (1 - ideal)),
             ),
             is_host_work=False,
             spread=2.0,
         ),
         confidence=0.7,
         cleared=f"stages stand still for {bubble:.0%} of the window, but not inside receives",
+    )
+
+
+LAYOUT_SQL = """
+WITH layout AS (
+    SELECT source_id, tool, row_id, coalesce(tensor_parallel_count, 1) AS tensor_count, coalesce(pipeline_parallel_count, 1) AS stage_count,
+        coalesce(batch_count, concurrency_count) AS load_count, request_rate_hz, prompt_token_count, condition,
+        coalesce(output_token_hz, total_token_hz, request_hz, 1e9 / coalesce(latency_ns, tpot_p50_ns)) AS run_hz,
+        coalesce(output_token_hz, total_token_hz, request_hz) IS NULL AS is_latency
+    FROM bench_row WHERE coalesce(data_parallel_count, 1) = 1
+)
+SELECT deep.tensor_count AS deep_tensor_count, deep.stage_count AS deep_stage_count, flat.tensor_count AS flat_tensor_count,
+    flat.stage_count AS flat_stage_count, flat.run_hz / deep.run_hz AS ratio, deep.is_latency
+FROM layout AS deep JOIN layout AS flat ON flat.source_id = deep.source_id AND flat.tool = deep.tool AND flat.is_latency = deep.is_latency
+    AND flat.tensor_count * flat.stage_count = deep.tensor_count * deep.stage_count AND flat.stage_count < deep.stage_count
+    AND flat.load_count IS NOT DISTINCT FROM deep.load_count AND flat.request_rate_hz IS NOT DISTINCT FROM deep.request_rate_hz
+    AND flat.prompt_token_count IS NOT DISTINCT FROM deep.prompt_token_count AND flat.condition IS NOT DISTINCT FROM deep.condition
+WHERE deep.run_hz > 0 AND flat.run_hz > 0
+ORDER BY ratio DESC, deep.row_id, flat.row_id LIMIT 1
+"""
+
+
+class Layouts(NamedTuple):
+    """The same devices as stages and as shares of layers: the widest difference in a table."""
+
+    deep_tensor_count: int
+    deep_stage_count: int
+    flat_tensor_count: int
+    flat_stage_count: int
+    ratio: float
+    is_latency: bool
+
+
+def judge_layouts(row: Layouts) -> Verdict:
+    """Fewer stages of the same devices are faster."""
+    deep = f"pp {row.deep_stage_count:.0f} x tp {row.deep_tensor_count:.0f}"
+    flat = f"pp {row.flat_stage_count:.0f} x tp {row.flat_tensor_count:.0f}"
+    if row.ratio < THRESHOLDS["min_ratio"].value:
+        return Cleared(f"{deep} is at most {max(row.ratio - 1, 0):.0%} slower than {flat} on as many devices")
+    return Finding(
+        summary=f"{deep} takes {row.ratio:.1f} times as long as {flat} on as many devices"
+        + (": stages never shorten a single request" if row.is_latency else ""),
+        evidence=(Evidence("fewer stages against more", row.ratio, "x"),),
+        severity=Severity.of_share(1 - 1 / row.ratio),
+        confidence=0.75,
+        speedup_bound=row.ratio,
+        label=f"{deep} against {flat}",
     )
 
 
@@ -197,4 +256,5 @@ RULE = Rule(
     fixes=FIXES,
     verify="record all stages again under load: each computes for nine tenths of the window.",
     doc=__doc__,
+    also=(Sign(("bench_row",), ("bench-table",), LAYOUT_SQL, Layouts, judge_layouts),),
 )

@@ -35,18 +35,21 @@ THRESHOLDS = {
     "min_runs": Threshold(3, "runs of long steps", source="sgl-project/sglang PR#14050: prefill after prefill"),
     "min_prompt_hz": Threshold(100, "prompt tokens a second", source="fewer are short prompts"),
     "min_work_ratio": Threshold(3, "x the median step's device work", source="a prompt is more work than a token"),
+    "min_step_ops": Threshold(8, "device operations a step", source="one layer of a transformer has as many"),
     "min_busy": Threshold(0.5, "share of a long step", source="a step that mostly idles is a pause"),
     "min_share": Threshold(0.1, "share of the window", source="rule of thumb: below this one token in ten waits"),
 }
 
 SQL = """
 WITH worked AS (
-    SELECT step_id, sum(device_ns)::BIGINT AS device_ns FROM step_work GROUP BY step_id
+    SELECT step_id, sum(device_ns)::BIGINT AS device_ns, sum(op_count) AS op_count, bool_or(family = 'graph') AS is_graph
+    FROM step_work GROUP BY step_id
 ),
+-- a forward pass has more operations, unless it is a graph: what comes back with fewer is an expert or an exchange, not a decode step
 usual AS (
     SELECT source_id, pid, median(length_ns) AS length_ns, median(device_ns) AS device_ns
     FROM (SELECT step_id, source_id, pid, end_ns - start_ns AS length_ns FROM step) JOIN worked USING (step_id)
-    GROUP BY source_id, pid
+    GROUP BY source_id, pid HAVING median(op_count) >= $min_step_ops OR bool_or(is_graph)
 ),
 sorted AS (
     SELECT step.source_id, step.pid, step.start_ns, step.end_ns, worked.device_ns,
