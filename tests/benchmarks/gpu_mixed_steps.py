@@ -2,8 +2,8 @@
 
 Usage: python -m tests.benchmarks.gpu_mixed_steps --size 0.85B --folder /tmp/m085 --out FILE
 
-    steps      32 decodes and one chunk of a prompt, T tokens together: seconds of a step that the host waits for, and
-               the largest difference of logits
+    steps      32 decodes and prompts of up to 512 tokens, T tokens together: seconds of a step that the host waits
+               for, and the largest difference of logits
     at once    64 prompts of 16 to 256 tokens behind 64 common ones, 16 to 128 of answer, all at once
     pieces     48 prompts of 1500 to 3000 tokens, 40 a second, 32 to 64 of answer; whole prompts and pieces of them
 """
@@ -30,6 +30,7 @@ from tests.benchmarks.gpu_race import SHAPES, make_checkpoint
 
 CAPTURED = 2048
 NUM_DECODES = 32
+PROMPT_TOKENS = 512
 STEP_TOKENS = (64, 128, 256, 512, 768, 1024, 1100, 1536, 2048)
 AT_ONCE = Workload(64, (16, 256), (16, 128), shared_tokens=64)
 PIECES = Workload(48, (1500, 3000), (32, 64), requests_per_s=40)
@@ -46,16 +47,20 @@ def build(folder: Path, captured: int, **options: Any) -> tuple[LLM, float]:
 
 
 def step_of(num_tokens: int) -> tuple[list[ScheduledRequest], list[int]]:
-    """Decodes behind 200 tokens, and a chunk of a prompt; all blocks apart, of 16 tokens."""
+    """Decodes behind 200 tokens, and prompts of up to 512 tokens; all blocks apart, of 16 tokens."""
     columns = 13
-    decodes = [
+    scheduled = [
         ScheduledRequest(row, 200, 1, tuple(range(row * columns, (row + 1) * columns)), (5 + row,), (), samples=True)
         for row in range(NUM_DECODES)
     ]
-    length, first = num_tokens - NUM_DECODES, NUM_DECODES * columns
-    blocks = tuple(range(first, first + -(-length // 16)))
-    prompt = ScheduledRequest(NUM_DECODES, 0, length, blocks, tuple(3 + i % 900 for i in range(length)), (), True)
-    return [*decodes, prompt], list(range(NUM_DECODES + 1))
+    first = NUM_DECODES * columns
+    for start in range(NUM_DECODES, num_tokens, PROMPT_TOKENS):
+        length = min(PROMPT_TOKENS, num_tokens - start)
+        blocks = tuple(range(first, first + -(-length // 16)))
+        prompt = tuple(3 + (start + i) % 900 for i in range(length))
+        scheduled.append(ScheduledRequest(len(scheduled), 0, length, blocks, prompt, (), True))
+        first += len(blocks)
+    return scheduled, list(range(len(scheduled)))
 
 
 def seconds_of(forward: ForwardPass, scheduled: list[ScheduledRequest], slots: list[int], repeats: int = 9) -> float:

@@ -101,7 +101,7 @@ def test_a_decode_step_makes_one_wait_and_one_launch_of_a_graph(llama: tuple[Pat
     for _ in range(20):
         llm.core.step()
     torch.cuda.synchronize()
-    with torch.profiler.profile() as profile:
+    with torch.profiler.profile(acc_events=True) as profile:
         for _ in range(10):
             llm.core.step()
     counts = {event.key: event.count for event in profile.key_averages()}
@@ -123,7 +123,7 @@ def test_prompts_beside_decodes_are_one_launch_of_a_graph(llama: tuple[Path, Mix
         llm.core.submit(list(range(3, 83)), greedy_params(8))
     torch.cuda.synchronize()
     llm.core.counters.reset()
-    with torch.profiler.profile() as profile:
+    with torch.profiler.profile(acc_events=True) as profile:
         for _ in range(10):
             llm.core.step()
     counts = {event.key: event.count for event in profile.key_averages()}
