@@ -14,6 +14,8 @@ from mmap import mmap
 from typing import Any
 
 _STEPS_A_CHECK = 1 << 16
+_BYTES_A_MEMO = 6
+"""The least that a value in the memo takes of a file; each costs a hundred bytes of memory."""
 _SHORT_GETS = re.compile(rb"(?:h.){1,1000}", re.DOTALL)
 """BINGET, several in a row: lists of frames are made of them."""
 _GETS = (0x68, 0x6A)
@@ -72,6 +74,8 @@ class _Machine:
         self._memo: dict[int, Any] = {}
         self._depth: dict[int, int] = {}
         self._values = 0
+        self._num_odd_keys = 0
+        self._most_memo = min(bounds.most_values, len(data) // _BYTES_A_MEMO + _STEPS_A_CHECK)
         self._result: Any = None
         self._does: dict[int, Callable[[], None]] = {
             code[0]: getattr(self, name) for code, name in _INSTRUCTIONS.items()
@@ -106,7 +110,8 @@ class _Machine:
         raise PickleRefusedError("its pickle is cut")
 
     def _check_size(self, steps: int, most_steps: int) -> None:
-        if steps > most_steps or max(len(self._stack), len(self._memo), len(self._marks)) > self._bounds.most_values:
+        is_large = max(len(self._stack), len(self._marks)) > self._bounds.most_values
+        if steps > most_steps or is_large or len(self._memo) > self._most_memo:
             raise PickleRefusedError("its pickle is longer than any snapshot of use: record fewer entries")
 
     def _end(self) -> Any:
@@ -306,6 +311,9 @@ class _Machine:
         keys = items[::2]
         if type(target) is not dict or len(items) % 2 or not all(type(key) in _KEYS for key in keys):
             raise PickleRefusedError("its pickle is damaged (a mapping with keys of no plain kind)")
+        self._num_odd_keys += sum(1 for key in keys if type(key) is not str)
+        if self._num_odd_keys > _MOST_ODD_KEYS:
+            raise PickleRefusedError("its pickle holds mappings that no snapshot has")
         self._nest(target, items)
         target.update(zip(keys, items[1::2], strict=True))
 
@@ -328,6 +336,8 @@ class _Machine:
 
 _KEYS = (str, int, bool, float, type(None))
 """No tuple: one that holds itself many times over would take for ever to hash."""
+_MOST_ODD_KEYS = 1000
+"""Not texts: numbers can be chosen so that a mapping of many of them takes for ever to fill."""
 
 _INSTRUCTIONS = {
     b"\x80": "proto",

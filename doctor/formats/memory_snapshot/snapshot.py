@@ -52,10 +52,12 @@ class Snapshot:
         segments = plain.get("segments") if isinstance(plain, dict) else plain
         if not isinstance(segments, list) or not all(isinstance(entry, dict) for entry in segments):
             raise ValueError("holds no segments")
+        _refuse_repeats([entry.get("blocks") for entry in segments])
         readable = [entry for entry in segments if _is_sound(entry)]
         if segments and not readable:
             raise ValueError("holds no segment whose size can be read")
         traces = plain.get("device_traces") if isinstance(plain, dict) else None
+        _refuse_repeats(traces)
         self.segments: list[Mapping[str, Any]] = readable
         self.lost_segments = len(segments) - len(readable)
         self.traces: list[list[Mapping[str, Any]]] = [
@@ -81,7 +83,7 @@ class Snapshot:
                 "total_bytes": _size(entry.get("total_size")),
                 "allocated_bytes": _size(entry.get("allocated_size")),
                 "active_bytes": _size(entry.get("active_size")),
-                "segment_kind": _KINDS.get(str(entry.get("segment_type"))),
+                "segment_kind": _KINDS.get(_word(entry.get("segment_type"))),
                 "is_private_pool": _is_private(entry.get("segment_pool_id")),
                 "is_expandable": bool(entry.get("is_expandable", False)),
                 "stack": self.stacks.text(entry.get("frames")),
@@ -103,7 +105,7 @@ class Snapshot:
                     "requested_bytes": _size(
                         block.get("requested_size", _first(block.get("history")).get("real_size"))
                     ),
-                    "block_state": _STATES.get(str(block.get("state"))),
+                    "block_state": _STATES.get(_word(block.get("state"))),
                     "allocated_ns": born.get((device, at)),
                     "stack": self.stacks.text(block.get("frames") or _first(block.get("history")).get("frames")),
                 }
@@ -112,7 +114,7 @@ class Snapshot:
     def step_rows(self) -> Iterator[Row]:
         """Rows of `allocator_step`, with the levels after each; they are counted back from the end."""
         for device, trace in enumerate(self.traces):
-            kept = [(entry, action) for entry in trace if (action := _ACTIONS.get(str(entry.get("action"))))]
+            kept = [(entry, action) for entry in trace if (action := _ACTIONS.get(_word(entry.get("action"))))]
             allocated, reserved = self._levels_before(device, kept)
             for number, (entry, action) in enumerate(kept):
                 size = _size(entry.get("size")) or 0
@@ -148,6 +150,21 @@ class Snapshot:
             for entry in trace
             if entry.get("action") == "alloc"
         }
+
+
+def _refuse_repeats(lists: Any) -> None:
+    """A list that stands in a snapshot many times over costs a few bytes there, and rows without end here.
+
+    Raises:
+        ValueError: one of the lists stands there twice.
+    """
+    found = [id(entry) for entry in lists if isinstance(entry, list | tuple) and entry] if lists else []
+    if len(set(found)) < len(found):
+        raise ValueError("repeats its lists of blocks or events, which no snapshot does")
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _is_sound(segment: Mapping[str, Any]) -> bool:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import Any
 
 MOST_FRAMES = 12
 MOST_NAME_CHARS = 100
+_MOST_LISTED = 1000
+"""Frames of a stack that are looked at; recursion makes no more than that in Python."""
+_MOST_READ_CHARS = 2000
 _ALLOCATOR = re.compile(
     r"torch::unwind|CapturedTraceback|gather_with_cpp|CachingAllocator|^c10::|empty_generic|empty_cuda"
 )
@@ -33,17 +37,26 @@ class StackTexts:
 
 
 def _joined(frames: list[Any]) -> str | None:
-    named = [frame for frame in frames if isinstance(frame, dict) and isinstance(frame.get("name"), str)]
-    python = [frame for frame in named if str(frame.get("filename", "")).endswith(".py")]
-    chosen = python or [
-        frame for frame in named if not _ALLOCATOR.search(frame["name"]) and not _INTERPRETER.match(frame["name"])
-    ]
+    named = [frame for frame in frames[:_MOST_LISTED] if isinstance(frame, dict) and _word(frame, "name")]
+    python = [frame for frame in named if _word(frame, "filename").endswith(".py")]
+    chosen = python or list(islice(filter(_is_of_a_program, named), MOST_FRAMES))
     return " < ".join(_frame(frame) for frame in chosen[:MOST_FRAMES]) or None
 
 
+def _is_of_a_program(frame: dict[str, Any]) -> bool:
+    name = _word(frame, "name")
+    return not _ALLOCATOR.search(name) and not _INTERPRETER.match(name)
+
+
+def _word(frame: dict[str, Any], key: str) -> str:
+    """A text of a frame, its end where it is very long: the end of a path is its file."""
+    value = frame.get(key)
+    return value[-_MOST_READ_CHARS:] if isinstance(value, str) else ""
+
+
 def _frame(frame: dict[str, Any]) -> str:
-    name = " ".join(frame["name"].split())[:MOST_NAME_CHARS]
-    base = str(frame.get("filename", "")).replace("\\", "/").rpartition("/")[2][:MOST_NAME_CHARS]
+    name = " ".join(_word(frame, "name").split())[:MOST_NAME_CHARS]
+    base = _word(frame, "filename").replace("\\", "/").rpartition("/")[2][:MOST_NAME_CHARS]
     line = frame.get("line")
     if base in {"", "??"}:
         return name

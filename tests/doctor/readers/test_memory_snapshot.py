@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from doctor.case.batch import TableBatch
 from doctor.errors import DamagedEvidenceError, UnknownEvidenceError
 from doctor.readers.memory_snapshot import MemorySnapshotReader
+from doctor.readers.protocol import no_progress
 from tests.support.allocator_snapshots import MIB, SnapshotBuilder
 from tests.support.reading import Reading, read_all, rows
 from tests.support.traces import shared_trace
@@ -129,3 +131,42 @@ def test_a_real_snapshot_is_read_whole() -> None:
     assert counts["allocator_step"] == 1099 + 1099 + 11 + 2 + 1
     live = [size for size, state in rows(reading, "allocator_block", "size_bytes", "block_state") if state == "active"]
     assert live.count(128 * MIB) == 34 * 16 * 2
+
+
+STEP = {"action": "alloc", "addr": 1, "size": 1, "frames": []}
+SEGMENT = {"device": 0, "address": 1, "total_size": 10, "segment_type": "large", "blocks": [], "frames": []}
+TEN_THOUSAND = 10_000
+
+
+@pytest.mark.parametrize(
+    "snapshot",
+    [
+        {"segments": [], "device_traces": [[STEP] * TEN_THOUSAND] * TEN_THOUSAND},
+        {"segments": [{**SEGMENT, "blocks": [{"size": 0}] * TEN_THOUSAND}] * TEN_THOUSAND, "device_traces": []},
+    ],
+    ids=["events", "blocks"],
+)
+def test_a_list_that_is_repeated_many_times_over_is_refused(snapshot: dict[str, object], tmp_path: Path) -> None:
+    path = tmp_path / "bomb.pickle"
+    path.write_bytes(pickle.dumps(snapshot, 4))
+    assert path.stat().st_size < 100_000
+    with pytest.raises(DamagedEvidenceError, match="repeats its lists"):
+        list(MemorySnapshotReader().read(path, no_progress))
+
+
+def test_words_and_stacks_that_are_made_of_themselves_cost_nothing(tmp_path: Path) -> None:
+    laughs: object = "ha"
+    for _ in range(35):
+        laughs = [laughs, laughs]
+    frame = {"name": "f" * 100_000, "filename": laughs, "line": 1}
+    segments = [
+        {**SEGMENT, "segment_type": laughs, "frames": [frame] * TEN_THOUSAND, "blocks": [{"size": 1, "state": laughs}]},
+        {**SEGMENT, "frames": [{"name": laughs, "filename": "a.py"}]},
+    ]
+    traces = [[{**STEP, "action": laughs}, {**STEP, "frames": [laughs] * TEN_THOUSAND}]]
+    path = tmp_path / "laughs.pickle"
+    path.write_bytes(pickle.dumps({"segments": segments, "device_traces": traces}, 4))
+    parts = [part for part in MemorySnapshotReader().read(path, no_progress) if isinstance(part, TableBatch)]
+    assert {part.table: part.rows.num_rows for part in parts} == {
+        "allocator_segment": 2, "allocator_block": 1, "allocator_step": 1,
+    }  # fmt: skip

@@ -54,6 +54,9 @@ HOSTILE = {
     "an append to a dict": b"\x80\x02}K\x01a.",
     "a mark as a value": b"\x80\x02](e(.",
     "a key that is a tuple": b"\x80\x02})K\x01s.",
+    "a mapping of numbers that all hash to the same": b"\x80\x04}("
+    + b"".join(b"\x8a\x10" + ((2**61 - 1) * number).to_bytes(16, "little") + b"N" for number in range(1, 3000)) + b"u.",
+    "more in the memo than a file of that size holds": b"\x80\x04N" + b"\x94" * 300_000 + b".",
     "a text longer than the file": b"\x80\x02X\xff\xff\xff\x7fabc.",
     "a number of two thousand digits": b"\x80\x02\x8a\xff" + b"\x7f" * 255 + b".",
     "values left over": b"\x80\x02K\x01K\x02.",
