@@ -156,7 +156,7 @@ def test_a_list_that_is_repeated_many_times_over_is_refused(snapshot: dict[str, 
 
 def test_words_and_stacks_that_are_made_of_themselves_cost_nothing(tmp_path: Path) -> None:
     laughs: object = "ha"
-    for _ in range(35):
+    for _ in range(32):
         laughs = [laughs, laughs]
     frame = {"name": "f" * 100_000, "filename": laughs, "line": 1}
     segments = [
