@@ -63,26 +63,10 @@ class Failure(NamedTuple):
 
 def judge(row: Failure) -> Verdict:
     """Full by its own tensors, or full and nobody says by whom."""
-    if row.cause == "unknown":
-        what = f"{format_bytes(row.tried_bytes)}" if row.tried_bytes else "memory"
-        missing = "does not say of how much" if row.tried_bytes else "has no figures"
-        return Finding(
-            summary=f"the driver refused {what}; the message {missing}, so that nothing says who holds the device",
-            evidence=(Evidence("figures in the message", int(row.tried_bytes is not None), "figures"),),
-            severity=Severity.HIGH,
-            confidence=0.3,
-            label="nobody says by whom",
-        )
+    if row.cause == "unknown" or (row.cause == "pool" and row.total_bytes is None):
+        return _without_figures(row)
     if row.cause == "refused":
         return _refused(row)
-    if row.cause == "pool" and row.total_bytes is None:
-        return Finding(
-            summary="the driver refused memory for the KV pool that the engine has sized itself",
-            evidence=(Evidence("phase", "kv_pool", "of the failure"),),
-            severity=Severity.HIGH,
-            confidence=0.6,
-            label="by the KV pool that the engine has sized itself",
-        )
     if row.cause not in {"full", "pool"} or row.total_bytes is None or row.tried_bytes is None:
         return None
     what = "the KV pool that the engine has sized itself" if row.cause == "pool" else "the run's own tensors"
@@ -117,6 +101,22 @@ def judge(row: Failure) -> Verdict:
         bytes=row.tried_bytes,
         confidence=0.7 if row.stack else 0.5,
         label=f"by {what}",
+    )
+
+
+def _without_figures(row: Failure) -> Finding:
+    """A message that says at most what was asked for, and at best in which phase."""
+    is_pool = row.cause == "pool"
+    what = format_bytes(row.tried_bytes) if row.tried_bytes else "memory"
+    missing = "does not say of how much" if row.tried_bytes else "has no figures"
+    return Finding(
+        summary="the driver refused memory for the KV pool that the engine has sized itself"
+        if is_pool
+        else f"the driver refused {what}; the message {missing}, so that nothing says who holds the device",
+        evidence=(Evidence("figures in the message", int(row.tried_bytes is not None), "figures"),),
+        severity=Severity.HIGH,
+        confidence=0.6 if is_pool else 0.3,
+        label="by the KV pool that the engine has sized itself" if is_pool else "nobody says by whom",
     )
 
 

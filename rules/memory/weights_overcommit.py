@@ -90,7 +90,7 @@ SELECT weight_bytes, coalesce(figure.total_bytes, (SELECT max(card_bytes) FROM r
     requested_bytes, kv_bytes, EXISTS (SELECT 1 FROM refusal WHERE refusal = 'no_kv_room') AS is_refused,
     EXISTS (SELECT 1 FROM refusal WHERE is_shared) OR EXISTS (SELECT 1 FROM oom_cause WHERE cause <> 'weights') AS is_explained,
     (SELECT max(utilization_share) FROM refusal) AS utilization_share
-FROM figure WHERE weight_bytes IS NOT NULL
+FROM figure WHERE weight_bytes IS NOT NULL AND NOT EXISTS (SELECT 1 FROM starved_start WHERE cause IN ('weights', 'budget'))
 ORDER BY weight_bytes DESC LIMIT 1
 """
 
@@ -132,9 +132,10 @@ def judge_figures(row: Figures) -> Verdict:
 
 
 STARVED_SQL = """
-SELECT engine, refusal_count, kv_bytes, weight_bytes, activation_bytes, non_torch_bytes, total_bytes, budget_bytes, told_share, cause
+SELECT engine, refusal_count, kv_bytes, weight_bytes, activation_bytes, non_torch_bytes, total_bytes, budget_bytes, told_share,
+    CASE WHEN cause = 'weights' AND is_share_low THEN 'share' ELSE cause END AS cause
 FROM starved_start
-WHERE (cause = 'budget' OR (cause = 'weights' AND NOT is_weight_logged)) AND NOT EXISTS (SELECT 1 FROM oom WHERE total_bytes IS NOT NULL)
+WHERE cause IN ('budget', 'weights') AND NOT EXISTS (SELECT 1 FROM oom WHERE total_bytes IS NOT NULL)
     AND NOT EXISTS (SELECT 1 FROM refusal WHERE refusal = 'startup_free')
 """
 
@@ -170,12 +171,24 @@ def judge_starved(row: Starved) -> Verdict:
     budget = f" of the {format_bytes(may_take)} that it may take" if may_take else " of what the engine may take"
     left = f" ({format_bytes(row.kv_bytes)})" if row.kv_bytes is not None else ""
     is_weights = row.cause == "weights"
+    low = (
+        f"; a share of {row.told_share:.2f} of the device is too small for this model"
+        if row.cause == "share" and row.told_share
+        else ""
+    )
+    share = (
+        f", {row.weight_bytes / row.total_bytes:.0%} of the device"
+        if is_weights and row.weight_bytes and row.total_bytes
+        else ""
+    )
     return Finding(
         summary=f"nothing is left for the KV cache{left}{budget}: "
         + (
             told
             or "weights, the activations of its trial run and what others hold take all of it; which of them, the text does not say"
-        ),
+        )
+        + share
+        + low,
         evidence=(
             *((Evidence("left for the KV cache", row.kv_bytes, "bytes"),) if row.kv_bytes is not None else ()),
             *((Evidence("what the engine may take", may_take, "bytes"),) if may_take else ()),
@@ -184,7 +197,7 @@ def judge_starved(row: Starved) -> Verdict:
         ),
         severity=Severity.CRITICAL,
         bytes=-row.kv_bytes if row.kv_bytes is not None else None,
-        confidence=0.8 if is_weights else 0.7 if parts and may_take else 0.55,
+        confidence=0.85 if is_weights or low else 0.7 if parts and may_take else 0.55,
         label="" if is_weights else "into what the engine may take",
         fixes=FIXES if is_weights else (SETTLES, *STARVED_FIXES, *FIXES[:2]),
     )

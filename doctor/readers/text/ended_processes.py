@@ -12,7 +12,7 @@ _PROCESS = r"(?:process|worker|pid|engine|server|scheduler|child|actor|subproces
 _PID = r"(?:pid[ :=]{1,3})?(\d{2,10})"
 _ENDED = (
     r"(?:is down|(?:has |was |is |were )?(?:died|dead|killed|crashed|terminated|exited|gone|lost|defunct|a zombie)"
-    r"|(?:not|no longer) (?:alive|running|responding)|was sent SIG\w{3,6}|timed out|TIMEOUT)"
+    r"|(?:is )?(?:not|no longer) (?:alive|running|responding)|was sent SIG\w{3,6}|timed out|TIMEOUT)"
 )
 _ENDING = (
     r"(?:kill(?:ing|ed)?(?: -(?:9|KILL|TERM|15))?|terminat(?:ing|ed)|ended|ending|lost|reaping|WORKER TIMEOUT"
