@@ -5,7 +5,8 @@ empty afterwards, and the device idles until the host has launched anew. Done on
 the token; done per layer, per sequence or per expert it serialises host and device.
 
 How it is detected: at least five waiting calls (stream, device or event synchronisation, small copies to the host) a
-usual step. The win is the run replayed without them, the longest one left in place, since one wait a step is needed.
+usual step; where what comes back is too little for a forward pass (the layers of one long prompt), fifteen in all. The
+win is the run replayed without them, the longest one left in place, since one wait a step is needed.
 
 When it is not this: a wait behind a busy device costs nothing, however long the call is: the replay then finds no win
 and the waits are named under ruled out. Waits that belong to a large pageable copy are `pageable-copies`; waits inside
@@ -44,6 +45,7 @@ THRESHOLDS = {
         5, "waits a step", source="vllm PR#16039 and like cases; healthy engines wait once or twice"
     ),
     "min_steps": Threshold(3, "steps", source="a cause seen once or twice is not what the run is made of"),
+    "min_step_ops": Threshold(8, "device operations a step", source="one layer of a transformer has as many"),
     "small_copy_bytes": Threshold(65_536, "bytes", source="CUDA Runtime API: copies up to 64 KiB are staged"),
 }
 
@@ -73,7 +75,8 @@ SELECT count(*) FILTER (call_class = 'sync') AS sync_count, count(*) AS wait_cou
     (SELECT count(*) FROM usual_step) AS step_count,
     arg_max(start_ns, dur_ns) AS longest_start_ns, arg_max(end_ns, dur_ns) AS longest_end_ns,
     (SELECT until_ns - from_ns FROM steady_window) AS window_ns,
-    (SELECT avg(idle_ns) FROM device_busy) AS idle_ns
+    (SELECT avg(idle_ns) FROM device_busy) AS idle_ns, (SELECT median(op_count) FROM usual_step) AS step_op_count,
+    (SELECT count(*) FROM thread_call WHERE call_class = 'graph') AS graph_count
 FROM wait
 """
 
@@ -102,6 +105,13 @@ class StepWaits(NamedTuple):
     longest_end_ns: int | None
     window_ns: int
     idle_ns: float | None
+    step_op_count: float | None
+    graph_count: int
+
+    @property
+    def is_of_parts(self) -> bool:
+        """True where what comes back is too little for a forward pass: a layer of a long prompt, not a step."""
+        return not self.graph_count and (self.step_op_count or 0) < THRESHOLDS["min_step_ops"].value
 
 
 def judge(row: StepWaits) -> Verdict:
@@ -109,10 +119,16 @@ def judge(row: StepWaits) -> Verdict:
     if row.step_count < THRESHOLDS["min_steps"].value:
         return None
     per_step = row.wait_count / row.step_count
-    if per_step < THRESHOLDS["min_per_step"].value:
+    least = THRESHOLDS["min_per_step"].value
+    if per_step < least and not (row.is_of_parts and row.wait_count >= least * THRESHOLDS["min_steps"].value):
         return None
+    told = (
+        f"{row.wait_count:,} waits for the device, one to {row.step_op_count or 0:.0f} operations"
+        if row.is_of_parts
+        else f"{per_step:,.0f} waits for the device a step"
+    )
     return Finding(
-        summary=f"{per_step:,.0f} waits for the device a step ({row.wait_ns / row.window_ns:.0%} of the window spent in them)",
+        summary=f"{told} ({row.wait_ns / row.window_ns:.0%} of the window spent in them)",
         evidence=(
             Evidence("waits per step", per_step, "calls"),
             Evidence("time in waiting calls", row.wait_ns / row.window_ns, "share of window"),

@@ -58,3 +58,18 @@ def test_is_silent_on_the_one_wait_that_reads_the_token(clinic: Clinic) -> None:
     for _ in range(6):
         decode_step(program, kernel_us=60)
     assert RULE not in clinic.verdicts(program).found
+
+
+def test_fires_on_a_wait_in_each_layer_of_a_single_prompt(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(80):
+        program.copy("HtoD pageable", 4096, host_us=8)
+        program.wait()
+        program.silence(10)
+        for kernel_us in (60, 15, 60, 30):
+            program.launch(GEMM, kernel_us)
+    verdicts = clinic.verdicts(program)
+    assert verdicts.first == RULE
+    assert "80 waits" in verdicts.finding(RULE)["summary"]
+    # 13 of 179 us a layer: the wait's own cost, the silence and two launches
+    assert 1.05 < verdicts.finding(RULE)["gain"]["speedup_expected"] < 1.12
