@@ -100,7 +100,7 @@ def _figures(comparison: Comparison) -> Table:
 
 
 def _speeds(speeds: tuple[Speed, ...]) -> Table:
-    table = _table("steps", "before", "after", "before", "after", f"speed-up ({CONFIDENCE:.0%} interval)")
+    table = _table("steps", "before", "after", "mean before", "mean after", f"speed-up ({CONFIDENCE:.0%} interval)")
     for speed in speeds:
         interval = "" if speed.low is None or speed.high is None else f" ({speed.low:.2f}-{speed.high:.2f})"
         table.add_row(

@@ -12,7 +12,9 @@ and where its kernels are no longer than the others' its host comes late. Each o
 of the devices, where they are given, say whether its clock or its link is the reason.
 
 When it is not this: ranks that take turns in being late are each bound by their host. Time after the last rank has
-come is transfer: `comm-exposed`.
+come is transfer: `comm-exposed`. A rank whose host comes late under a recorder need not be the one without it, and another
+recording of the same run may name another: that is said, and `host-dispatch-bound` says what the host would win. The
+sender of a pipeline comes when its stage is done: `pp-bubble`.
 """
 
 from typing import NamedTuple
@@ -88,6 +90,7 @@ LEFT JOIN (SELECT worst.device_id, median(sm_clock_hz) AS sm_clock_hz, median(pc
     FROM gpu_state, worst WHERE gpu_state.device_id <> worst.device_id GROUP BY worst.device_id) AS others USING (device_id)
 """
 
+LATE_HOST = "its kernels are no slower: its host comes late, and under a recorder that may be another rank's next time"
 MOST_LETTERS = 60
 """Of a kernel's name in a sentence."""
 AT_OTHERS_PACE = """
@@ -150,7 +153,7 @@ def judge(row: LatestRank) -> Verdict:
         is_host_work=False,
         spread=1.5,
     )
-    why = _why(row, factor) if computes_longer else "its kernels are no slower: its host comes late"
+    why = _why(row, factor) if computes_longer else LATE_HOST
     why += _seen_on_device(row)
     return Finding(
         summary=f"rank {row.rank} comes last in {row.last_count} of {row.meeting_count} collectives, {late_share:.0%} of the window behind"
@@ -168,7 +171,7 @@ def judge(row: LatestRank) -> Verdict:
         cure=cure if computes_longer else None,
         # a late host is what host rules are for: they say what it would win
         severity=None if computes_longer else min(Severity.of_share(late_share), Severity.MEDIUM),
-        confidence=0.9,
+        confidence=0.9 if computes_longer else 0.6,
         cleared=f"rank {row.rank} comes last, but the others have work meanwhile",
         label=f"rank {row.rank} (device {row.device_id})",
         fixes=_fixes(row, computes_longer=computes_longer),

@@ -44,6 +44,7 @@ def test_figures_stand_side_by_side_with_their_units() -> None:
 
 
 def test_steps_stand_with_their_speed_up_and_its_interval() -> None:
+    assert "steps before after mean before mean after speed-up (95% interval)" in lines()
     assert "decode 8 8 34.5 ms 2.50 ms 13.80x (11.90-16.70)" in lines()
     assert "prefill 1 1 35.5 ms 22.4 ms 1.58x" in lines()
 

@@ -103,4 +103,6 @@ def test_a_rank_whose_host_launches_late_is_told_from_one_that_computes_longer(c
             program.wait()
     finding = clinic.verdicts(*programs).finding(RULE)
     assert "its kernels are no slower: its host comes late" in finding["summary"]
+    assert "another rank's next time" in finding["summary"]
+    assert finding["confidence"] < 0.9
     assert "numactl --cpunodebind" in finding["fixes"][0]["setting"]
