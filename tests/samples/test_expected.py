@@ -71,8 +71,6 @@ PERTURBED_ONE_BY_ONE = {
 """Samples that `tests/doctor/diagnosis/test_invariance.py` changes in four ways, one at a time."""
 STEPS_ONLY_BY_ANNOTATION = {"engine-small-micro-batches"}
 """Each piece copies its own tokens, so that without annotations it cannot be told from a step of one sequence."""
-CHANGED_BY_NAMES = {"engine-prompts-between-decodes", "transformers-generate-batch"}
-"""The first finding of their traces does change: in the second a kernel's name tells that cuDNN built a plan."""
 
 
 def last_recordings() -> list[object]:
@@ -80,7 +78,7 @@ def last_recordings() -> list[object]:
     found = [
         (sample, [place for place, group in enumerate(sample.groups) if group[0].name.endswith(RECORDINGS)])
         for sample in FOUND
-        if sample.name not in PERTURBED_ONE_BY_ONE | CHANGED_BY_NAMES
+        if sample.name not in PERTURBED_ONE_BY_ONE
     ]
     return [pytest.param(sample, places[-1], id=sample.name) for sample, places in found if places]
 

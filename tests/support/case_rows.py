@@ -74,7 +74,7 @@ class Rows:
 
     def _op(self, table: str, start: float, end: float, correlation: int, where: Row, **columns: Any) -> None:
         place = {"device_id": 0, "stream_id": 7, "pid": PID} | dict(where)
-        self._add(table, start, end, correlation_id=correlation or None, **place, **columns)
+        self._add(table, start, end, correlation_id=correlation or None, **columns | place)
 
     def _add(self, table: str, start: float, end: float, **columns: Any) -> None:
         times = {"start_ns": round(start * 1000), "end_ns": round(end * 1000)}

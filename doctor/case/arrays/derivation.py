@@ -13,7 +13,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from doctor.case.arrays import attention, intervals, launches, operations, pieces, steps
+from doctor.case.arrays import attention, intervals, launches, markers, operations, pieces, steps
 from doctor.case.arrays import calls as host_calls
 from doctor.case.arrays.columns import Code, Flag, Scan, fetch, streamed, whole
 from doctor.case.arrays.steps import NO_STEP
@@ -35,7 +35,7 @@ class Derivation:
     _calls: host_calls.HostCalls
     _ops: operations.DeviceOps
     _launched_by: Code
-    _sequence: steps.OpSequence
+    _sequence: markers.OpSequence
     _step_of_op: Code
     _gaps: pa.Table
     _step_of_launch: Code
@@ -84,12 +84,13 @@ class Derivation:
         called = self._ops.start.copy()
         is_launched = self._launched_by >= 0
         called[is_launched] = self._calls.start[self._launched_by[is_launched]]
-        self._sequence = steps.read_sequence(self._connection, self._ops, called, window)
-        recurring = steps.recurring(self._ops, self._sequence, window)
+        sequence = markers.read_sequence(self._connection, self._ops, called, window)
+        self._sequence, found = markers.find_markers(self._connection, self._ops, sequence, window)
+        del sequence
         self._sequence = replace(self._sequence, place=self._sequence.place[:0].copy())
         return {
-            "recurring_op": recurring,
-            "sequence_op": steps.as_rows(self._ops, self._sequence),
+            "step_marker": markers.marker_rows(self._ops, found),
+            "sequence_op": markers.operation_rows(self._ops, self._sequence),
         }
 
     def _device_busy(self) -> Relations:

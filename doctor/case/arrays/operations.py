@@ -146,3 +146,11 @@ def _devices(ops: DeviceOps, device: Code) -> dict[str, pa.Array]:
         "source_id": spelled(device, [key[0] for key in ops.devices], pa.int16()),
         "device_id": spelled(device, [key[1] for key in ops.devices], pa.int32()),
     }
+
+
+def process_columns(ops: DeviceOps, process: Code) -> dict[str, pa.Array]:
+    """Source and process id of each row, as columns."""
+    return {
+        "source_id": spelled(process, [key[0] for key in ops.processes], pa.int16()),
+        "pid": spelled(process, [key[1] for key in ops.processes], pa.int64()),
+    }

@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 
 from doctor.case.arrays.columns import Code, Int, Real, medians
+from doctor.case.arrays.markers import OpSequence
 from doctor.case.arrays.operations import DeviceOps
-from doctor.case.arrays.steps import NO_STEP, OpSequence
+from doctor.case.arrays.steps import NO_STEP
 
 PRODUCTS = ("gemm", "graph")
 LEAST_PIECES = 2

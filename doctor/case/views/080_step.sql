@@ -4,27 +4,8 @@
 -- host, is a CUDA graph, or holds many layers itself, as the steps of a `generate` do. Layers and collectives come back too.
 -- An exchange with the host (a copy up or down) marks a step best: pieces of a micro-batched step follow each other without one.
 -- Work belongs to the step that launched it, however late it runs.
--- Reads the relations recurring_op (operations that come back at least three times, at regular distances, over a seventh of the window) and
--- sequence_op (all operations of the window) of doctor.case.arrays.steps.
--- _rarest_gemm: how often the rarest regular matrix product comes: the language-model head runs once a forward pass. `most_count`: how often the
--- most frequent does
-CREATE TABLE _rarest_gemm AS
-SELECT source_id, pid, min(occurrence_count) AS occurrence_count, max(occurrence_count) AS most_count FROM recurring_op WHERE family IN ('gemm', 'graph') GROUP BY source_id, pid;
-
-CREATE TABLE _step_marker AS
-SELECT source_id, pid, signature,
-    -- a layer has up to six matrix products of one shape (four projections, two of an MLP)
-    op_share >= 0.5 AND (is_exchange OR family = 'graph' OR coalesce(most_count > 6 * marker_count, false)) AS is_step
-FROM (
-    SELECT recurring_op.source_id, recurring_op.pid, signature, is_exchange, family, op_share, most_count, recurring_op.occurrence_count AS marker_count,
-        row_number() OVER (PARTITION BY recurring_op.source_id, recurring_op.pid ORDER BY
-            -- an exchange at every forward pass beats a rarer event, such as one block table in many steps
-            (recurring_op.is_exchange AND abs(recurring_op.occurrence_count - _rarest_gemm.occurrence_count) <= 0.15 * _rarest_gemm.occurrence_count + 1) DESC NULLS LAST,
-            recurring_op.occurrence_count, recurring_op.is_exchange DESC, recurring_op.first_ns) AS preference
-    FROM recurring_op LEFT JOIN _rarest_gemm USING (source_id, pid)
-)
-WHERE preference = 1;
-
+-- Reads the relations step_marker (of each process the operation that opens a step, and whether it is more than a layer or a collective) and
+-- sequence_op (all operations of the window) of doctor.case.arrays.markers.
 CREATE TABLE _annotated_step AS
 WITH named AS (
     SELECT source_id, pid, tid, start_ns + shift_ns AS start_ns, end_ns + shift_ns AS end_ns, regexp_replace(text.text, '\d+', '#', 'g') AS name,
@@ -52,7 +33,7 @@ candidate AS (
             bool_or(is_overlapping) OVER (PARTITION BY source_id, pid, tid, name) AS is_any_overlapping FROM spaced WHERE is_mark)
     JOIN sequence_op USING (source_id, pid) JOIN (SELECT source_id, pid, count(*) AS op_count FROM sequence_op GROUP BY ALL) USING (source_id, pid)
     WHERE mark_count < 3 AND NOT is_any_overlapping AND called_ns >= start_ns AND called_ns < end_ns
-        AND (source_id, pid) NOT IN (SELECT source_id, pid FROM _step_marker WHERE is_step)
+        AND (source_id, pid) NOT IN (SELECT source_id, pid FROM step_marker WHERE is_step)
     GROUP BY source_id, pid, tid, name
 ),
 chosen AS (
@@ -66,7 +47,7 @@ WHERE preference = 1 AND if(chosen.is_mark, spaced.is_mark, is_inside);
 
 CREATE TABLE step AS
 WITH marked AS (
-    SELECT source_id, pid, called_ns AS start_ns FROM sequence_op JOIN _step_marker USING (source_id, pid, signature)
+    SELECT source_id, pid, called_ns AS start_ns FROM sequence_op JOIN step_marker USING (source_id, pid, signature)
 ),
 ended AS (
     SELECT source_id, pid, start_ns, lead(start_ns) OVER (PARTITION BY source_id, pid ORDER BY start_ns) AS end_ns FROM marked
@@ -120,5 +101,3 @@ WHERE first_step.start_ns - from_ns BETWEEN 0.25 * (until_ns - from_ns) AND 0.5 
     AND NOT EXISTS (SELECT 1 FROM window_request);
 
 DROP TABLE _annotated_step;
-DROP TABLE _step_marker;
-DROP TABLE _rarest_gemm;

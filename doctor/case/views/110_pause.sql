@@ -1,8 +1,10 @@
 -- code_load: launch-to-launch intervals in which code was loaded or a library built a plan for a shape it had not seen.
 -- A recording with module calls shows them in the interval, and the whole interval counts: the calls themselves are a tenth of it.
--- A Kineto trace has no module calls; there it is a silence of over a millisecond almost wholly under one aten:: operator, or right before
--- a kernel that cuDNN generates when a plan is built (threads that the profiler was not started on show no operators). The operator launches
--- what it prepared: one that ends before the launch worked on the host (random numbers, a copy of a CPU tensor).
+-- A Kineto trace has no module calls; there it is a silence of over a millisecond almost wholly under one aten:: operator. The operator launches
+-- what it prepared: one that ends before the launch worked on the host (random numbers, a copy of a CPU tensor). Threads that the profiler was
+-- not started on show no operators; there it is a silence right before a kernel that cuDNN generates when a plan is built, or at the first use:
+-- before the first of many equal kernels of a step, where the same code runs again and again behind it without a silence, in three steps or
+-- more. A scheduler's pause comes between steps, where no kernel of the step was before.
 CREATE TABLE code_load AS
 SELECT source_id, pid, tid, interval_id, start_ns, end_ns, step_id, last_host_call_id, 'module calls' AS seen_as
 FROM launch_interval
@@ -28,26 +30,69 @@ FROM (
 WHERE depth = 1 AND name LIKE 'aten::%'
 ORDER BY source_id, pid, tid, interval_id;
 
-INSERT INTO code_load
-WITH generated AS (
-    SELECT DISTINCT call.source_id, call.pid, call.tid, call.interval_id
-    FROM thread_call AS call JOIN launch USING (host_call_id) JOIN device_op AS op ON op.device_op_id = launch.device_op_id
-    JOIN text ON text_id = op.name_id WHERE text LIKE 'cudnn_generated_%'
-),
-ended AS (  -- a plan may clear its workspace first: the memset then ends the silence
-    SELECT source_id, pid, tid, interval_id FROM generated
-    UNION
-    SELECT call.source_id, call.pid, call.tid, call.interval_id
-    FROM thread_call AS call JOIN launch_interval AS interval ON interval.last_host_call_id = call.host_call_id
-    JOIN generated ON generated.source_id = call.source_id AND generated.pid = call.pid AND generated.tid = call.tid
-        AND generated.interval_id = call.interval_id + 1
-    WHERE call.call_class = 'memset'
-)
-SELECT source_id, pid, tid, interval_id, start_ns, end_ns, step_id, last_host_call_id, 'silence before a generated kernel'
-FROM launch_interval AS interval JOIN ended USING (source_id, pid, tid, interval_id)
-WHERE longest_silence_ns > 1000000
+CREATE TABLE _silent AS
+SELECT * FROM launch_interval
+WHERE longest_silence_ns > 1000000 AND waiting_ns < 0.5 * (end_ns - start_ns)
     AND source_id NOT IN (SELECT source_id FROM launch_interval WHERE module_count > 0)
     AND (source_id, pid, tid, interval_id) NOT IN (SELECT source_id, pid, tid, interval_id FROM code_load);
+
+-- the kernel behind each silence: a plan may clear its workspace first, and the memset then ends the silence
+CREATE TABLE _behind_silence AS
+WITH near AS (
+    SELECT source_id, pid, tid, unnest([interval_id, interval_id + 1]) AS interval_id FROM _silent
+),
+launched AS (
+    SELECT call.source_id, call.pid, call.tid, call.interval_id, op.kind, op.name_id
+    FROM thread_call AS call JOIN launch USING (host_call_id) JOIN device_op AS op ON op.device_op_id = launch.device_op_id
+    SEMI JOIN near ON near.source_id = call.source_id AND near.pid = call.pid AND near.tid = call.tid AND near.interval_id = call.interval_id
+)
+SELECT DISTINCT _silent.*, kernel.name_id, kernel.interval_id AS kernel_interval_id
+FROM _silent
+JOIN launched AS ended USING (source_id, pid, tid, interval_id)
+JOIN launched AS kernel ON kernel.source_id = _silent.source_id AND kernel.pid = _silent.pid AND kernel.tid = _silent.tid
+    AND kernel.interval_id = _silent.interval_id + if(ended.kind = 'memset', 1, 0)
+WHERE kernel.kind = 'kernel';
+
+CREATE TABLE _first_use AS
+WITH kernel_launch AS (  -- of the threads in question, with what the thread launched before
+    SELECT call.source_id, call.pid, call.tid, call.interval_id, call.step_id, op.name_id,
+        lag(op.name_id) OVER thread AS before_name_id, lag(call.step_id) OVER thread AS before_step_id,
+        call.interval_id - lag(call.interval_id) OVER thread AS interval_count
+    FROM thread_call AS call JOIN launch USING (host_call_id) JOIN device_op AS op ON op.device_op_id = launch.device_op_id
+    SEMI JOIN _behind_silence AS silent ON silent.source_id = call.source_id AND silent.pid = call.pid AND silent.tid = call.tid
+    WHERE op.kind = 'kernel'
+    WINDOW thread AS (PARTITION BY call.source_id, call.pid, call.tid ORDER BY call.interval_id)
+),
+silence AS (
+    SELECT source_id, pid, tid, kernel_interval_id AS interval_id, max(longest_silence_ns) AS silence_ns FROM _behind_silence GROUP BY ALL
+),
+by_step AS (
+    SELECT source_id, pid, tid, step_id, name_id, before_name_id, min(interval_id) AS interval_id, count(*) AS use_count,
+        min(interval_id) FILTER (silence_ns IS NOT NULL) AS silent_interval_id, count(silence_ns) AS silent_count
+    FROM kernel_launch LEFT JOIN silence USING (source_id, pid, tid, interval_id)
+    WHERE before_step_id IS NOT DISTINCT FROM step_id AND interval_count <= 2
+    GROUP BY ALL
+)
+SELECT source_id, pid, tid, interval_id
+FROM by_step
+WHERE use_count >= 4 AND silent_count = 1 AND silent_interval_id = interval_id
+QUALIFY count(*) OVER (PARTITION BY source_id, pid, tid, name_id, before_name_id) >= 3;
+
+INSERT INTO code_load
+SELECT source_id, pid, tid, interval_id, start_ns, end_ns, step_id, last_host_call_id, min(seen_as)
+FROM (
+    SELECT _behind_silence.*, 'silence before a generated kernel' AS seen_as
+    FROM _behind_silence JOIN text ON text_id = name_id WHERE text LIKE 'cudnn_generated_%'
+    UNION ALL
+    SELECT _behind_silence.*, 'silence at the first use in a step' AS seen_as
+    FROM _behind_silence JOIN _first_use ON _first_use.source_id = _behind_silence.source_id AND _first_use.pid = _behind_silence.pid
+        AND _first_use.tid = _behind_silence.tid AND _first_use.interval_id = _behind_silence.kernel_interval_id
+)
+GROUP BY ALL;
+
+DROP TABLE _first_use;
+DROP TABLE _behind_silence;
+DROP TABLE _silent;
 
 -- pause: long silences of a launching thread that no code load explains, and the annotation that covers each
 -- While another thread of the process launches (a backward pass), the thread's silence is no pause: it begins when that one is done.

@@ -52,6 +52,44 @@ def told_by(case: duckdb.DuckDBPyConnection) -> set[str]:
     return {told for (told,) in case.execute("SELECT chosen_by FROM step").fetchall()}
 
 
+def served(steps: int, *, results_per_step: int = 1) -> Rows:
+    """Steps whose batch, and so every size, is another each time; each third holds twice the layers."""
+    rows = Rows()
+    for step in range(steps):
+        at = 1_000 + STEP_US * step
+        size = 64 + step
+        rows.copy("htod", at + 3, at + 4, rows.call("cudaMemcpyAsync", at, at + 2), size_bytes=size)
+        at += 20
+        for _ in range(16 if step % 3 == 2 else 8):
+            for name in (GEMM, ADD):
+                rows.launched(name, at, at + 3, at + 13, grid_x=size)
+                at += 20
+        rows.launched(HEAD, at, at + 3, at + 13, grid_x=size)
+        for _ in range(results_per_step):
+            at += 20
+            rows.copy("dtoh", at + 3, at + 4, rows.call("cudaMemcpyAsync", at, at + 2), size_bytes=size)
+        rows.call("cudaStreamSynchronize", at + 3, at + 6)
+    return rows
+
+
+def with_warm_up(rows: Rows) -> Rows:
+    """Three passes of one size at the end, which recur to the last byte."""
+    for place in range(3):
+        add_pass(rows, 60_000 + 400.0 * place)
+    return rows
+
+
+def test_steps_of_many_sizes_are_round_trips_to_the_device() -> None:
+    found = steps(with_warm_up(served(24)).derived())
+    assert [start for start, _ in found[:24]] == [1_000 + STEP_US * step for step in range(24)]
+
+
+def test_results_that_come_down_one_by_one_make_no_round_trips() -> None:
+    # six copies down for one up: which of them ends a step cannot be told
+    found = steps(with_warm_up(served(24, results_per_step=6)).derived())
+    assert len(found) < 24
+
+
 @pytest.mark.parametrize(("name", "told"), [("decode_step", "nvtx:decode_step"), ("step #", "nvtx:step #")])
 def test_ranges_whose_name_says_step_are_steps(name: str, told: str) -> None:
     case = decode(4, name=name).derived()

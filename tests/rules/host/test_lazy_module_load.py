@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tests.support.trace_builder import GEMM, Program, decode_step
+from tests.support.trace_builder import GEMM, LAYER, Program, decode_step, forward_pass
 from tests.support.verdicts import Clinic
 
 RULE = "lazy-module-load"
@@ -90,3 +90,44 @@ def test_leaves_a_pause_before_other_work_alone_where_cudnn_runs_without_delay(c
     verdicts = clinic.verdicts(program)
     assert RULE not in verdicts.found
     assert verdicts.first == "step-gap-scheduler"
+
+
+def layers(program: Program, *, pause_us: float, count: int = 8) -> None:
+    """Layers of three kernels; the host falls silent before the last kernel of the first layer."""
+    for layer in range(count):
+        for place, kernel in enumerate((GEMM, *LAYER[:2])):
+            program.silence(12 + (pause_us if (layer, place) == (0, 2) else 0))
+            program.launch(kernel, 5)
+
+
+def test_fires_on_silence_at_the_first_use_of_code_that_every_layer_runs(clinic: Clinic) -> None:
+    program = Program()
+    for step in range(6):
+        program.copy("HtoD pinned", 64)
+        layers(program, pause_us=30_000 + step)
+        program.copy("DtoH pinned", 64)
+        program.wait()
+    assert clinic.verdicts(program).first == RULE
+
+
+def test_leaves_a_silence_in_every_layer_to_others(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(6):
+        program.copy("HtoD pinned", 64)
+        for _ in range(8):
+            layers(program, pause_us=4_000, count=1)
+        program.copy("DtoH pinned", 64)
+        program.wait()
+    assert RULE not in clinic.verdicts(program).found
+
+
+def test_leaves_a_silence_before_the_first_of_many_pieces_to_the_step_gap(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(6):
+        program.silence(30_000)
+        for _ in range(8):
+            forward_pass(program, layers=2)
+        program.wait()
+    verdicts = clinic.verdicts(program)
+    assert RULE not in verdicts.found
+    assert "step-gap-scheduler" in verdicts.found
