@@ -188,12 +188,14 @@ def _columns_of_a_case() -> Iterator[tuple[str, str]]:
 
 def _create_tables(connection: duckdb.DuckDBPyConnection) -> None:
     dialect = Dialect()
+    connection.begin()  # seven hundred small statements: each would go to the disk on its own
     for table in schema.metadata.sorted_tables:
         connection.execute(str(CreateTable(table).compile(dialect=dialect)))
         _comment(connection, f'TABLE "{table.name}"', table.comment)
         for column in table.columns:
             _comment(connection, f'COLUMN "{table.name}"."{column.name}"', column.comment)
     connection.execute("INSERT INTO schema_version VALUES (?, ?)", [schema.SCHEMA_VERSION, __version__])
+    connection.commit()
 
 
 def _comment(connection: duckdb.DuckDBPyConnection, subject: str, comment: str | None) -> None:
