@@ -47,10 +47,10 @@ WHERE preference = 1 AND if(chosen.is_mark, spaced.is_mark, is_inside);
 
 CREATE TABLE step AS
 WITH marked AS (
-    SELECT source_id, pid, called_ns AS start_ns FROM sequence_op JOIN step_marker USING (source_id, pid, signature)
+    SELECT source_id, pid, called_ns AS start_ns, is_step FROM sequence_op JOIN step_marker USING (source_id, pid, signature)
 ),
 ended AS (
-    SELECT source_id, pid, start_ns, lead(start_ns) OVER (PARTITION BY source_id, pid ORDER BY start_ns) AS end_ns FROM marked
+    SELECT source_id, pid, is_step, start_ns, lead(start_ns) OVER (PARTITION BY source_id, pid ORDER BY start_ns) AS end_ns FROM marked
 ),
 usual AS (
     SELECT source_id, pid, median(end_ns - start_ns) AS length_ns FROM ended GROUP BY source_id, pid
@@ -59,7 +59,7 @@ structural AS (
     SELECT source_id, pid, start_ns,
         coalesce(ended.end_ns, CASE WHEN until_ns - start_ns <= 1.5 * length_ns THEN until_ns
             ELSE (start_ns + length_ns)::BIGINT END) AS end_ns,
-        'repeating work' AS chosen_by
+        if(is_step, 'repeating work', 'repeating work, maybe layers') AS chosen_by
     FROM ended JOIN usual USING (source_id, pid), steady_window
     WHERE (source_id, pid) NOT IN (SELECT source_id, pid FROM _annotated_step)
 ),

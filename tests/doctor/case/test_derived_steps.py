@@ -142,6 +142,21 @@ def test_steps_inside_one_mark_stay_steps_where_they_exchange_data_with_the_host
     assert len(steps(case)) == 5
 
 
+def test_layers_that_no_mark_holds_are_told_to_be_maybe_layers() -> None:
+    rows = Rows()
+    add_layers(rows, 1_000, layers=24)
+    assert told_by(rows.derived()) == {"repeating work, maybe layers"}
+
+
+def test_a_wait_in_each_makes_the_same_work_steps() -> None:
+    rows, at = Rows(), 1_000.0
+    for _ in range(24):
+        at = add_layers(rows, at, layers=1)
+        rows.call("cudaStreamSynchronize", at, at + 5)
+        at += 20
+    assert told_by(rows.derived()) == {"repeating work"}
+
+
 def test_overlapping_ranges_are_no_steps() -> None:
     rows = decode(5)
     for step in range(5):
