@@ -113,7 +113,8 @@ FIXES = (
         "system",
         "nvidia-cuda-mps-control -d on the host before the replicas start; CUDA_MPS_ACTIVE_THREAD_PERCENTAGE per replica",
         "kernels of several processes run at once; public cases gained 1.7 to 2.7 times",
-        source="https://docs.nvidia.com/deploy/mps/index.html, nvidia-cuda-mps-control(1) of driver 580.65",
+        source="https://docs.nvidia.com/deploy/mps/appendix-tools-and-interface-reference.html (the percentage only narrows what the daemon sets:"
+        " set_default_active_thread_percentage), nvidia-cuda-mps-control(1) of driver 580.65",
     ),
     Fix(
         "system",

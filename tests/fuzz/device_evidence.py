@@ -26,6 +26,7 @@ from doctor.readers.protocol import Reader, no_progress
 from doctor.readers.text.cgroup import CgroupScanner
 from doctor.readers.text.document import TextDocumentReader
 from doctor.readers.text.expert_log import ExpertLogScanner
+from doctor.readers.text.gpustat import GpustatScanner
 from doctor.readers.text.kernel_log import KernelLogScanner
 from doctor.readers.text.latency_table import LatencyTableScanner
 from doctor.readers.text.nccl_log import NcclLogScanner
@@ -50,6 +51,7 @@ KEPT_IN_A_CASE = 20
 SCANNERS = (
     CgroupScanner,
     ExpertLogScanner,
+    GpustatScanner,
     KernelLogScanner,
     LatencyTableScanner,
     NcclLogScanner,
@@ -83,7 +85,17 @@ ORIGINALS: Mapping[str, tuple[Reader, tuple[str, ...]]] = {
     "kernel log": (TextDocumentReader(), (host.LOG,)),
     "host": (TextDocumentReader(), (host.PS + device_texts.cpu_stat(60, 5) + device_texts.process_status(7),)),
     "nccl-tests": (TextDocumentReader(), (NCCL_TESTS,)),
-    "client log": (TextDocumentReader(), ("timestamp,latency_ms\n1000.0,180\n1012.5,61\n",)),
+    "client log": (
+        TextDocumentReader(),
+        (
+            "timestamp,latency_ms\n1000.0,180\n1012.5,61\n",
+            "2025-05-01 10:00:20,000 inference took 210 ms\n2025-05-01 10:00:21,000 inference took 41 ms\n",
+        ),
+    ),
+    "gpustat": (
+        TextDocumentReader(),
+        ("[0] NVIDIA A100 | 65'C,  40 %,  98 %,  310 / 400 W | 71002 / 81920 MB | a:python/3099(70000M) b(512M)\n",),
+    ),
     "expert log": (TextDocumentReader(), (EPLB * 3 + "step,rank,tokens\n1,0,200\n1,1,300\n",)),
     "nvml samples": (
         NvmlSamplesReader(),
@@ -105,6 +117,8 @@ HOSTILE = (
     "EPLB step: " + "9" * 60_000,
     "Name:\t" + "n" * 60_000,
     "nr_periods " * 6000,
+    "[1] GPU | 3'C | 1 / 2 MB | " + "a:b/1(" * 10_000,
+    "2025-05-01 10:00:20,000 request " + "latency " * 7000,
     "Killed process 1 (" * 3000,
     "\x1b[" + "1;" * 30_000,
     "\ud800".encode("utf-8", "surrogatepass").decode("utf-8", "replace") * 100,

@@ -42,6 +42,10 @@ _PIECES = (
     "RuntimeError: The memory capacity is unbalanced. min_per_gpu_memory=16.28, local_gpu_memory=46.81\n",
     "|   PyTorch CUDA memory summary, device ID 1   |\n|---|\n|  CUDA OOMs: 2   |  cudaMalloc retries: 14  |\n"
     "| Allocated memory      |  10240 MiB |\n",
+    "RuntimeError: Executor creation failed due to insufficient GPU memory.\n\nThe following component could not be"
+    " created: KV cache\nTotal GPU memory (GiB): 140.06\n"
+    "Free GPU memory before component creation attempt (GiB): 108.86\n",
+    "WARNING Process 13 is down, create model again.\n", "Worker (pid:11) was sent SIGKILL!\nrestarting worker\n",
     "RuntimeError: CUDA error: out of memory\n", "Capture cuda graph begin.\n", "\n", "\x1b[31m", "é\ufffd", "9" * 18,
 )  # fmt: skip
 _INSTRUCTIONS = (
