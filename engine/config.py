@@ -91,7 +91,7 @@ class EngineConfig:
     batch_window_s: float = 0.01
     micro_batch_size: int | None = None
     cuda_graphs: bool | None = None
-    max_cudagraph_capture_size: int = 0
+    max_cudagraph_capture_size: int = 2048
     overlap: bool | None = None
     step_wait: Literal["event", "device"] = "event"
     staging: Literal["pinned", "pageable"] = "pinned"
