@@ -104,14 +104,17 @@ def test_a_range_that_covers_half_of_a_pause_does_not_name_it() -> None:
     assert pauses(rows.derived()) == [(2_008, None, 2_001)]
 
 
-def test_a_silence_is_no_pause_while_another_thread_launches() -> None:
+@pytest.mark.parametrize(("launches", "found"), [(20, []), (10, [(1_098, None, 1_091)])])
+def test_a_pause_begins_when_the_other_thread_has_done_its_launches(
+    launches: int, found: list[tuple[float, str | None, float]]
+) -> None:
     rows = Rows()
     at = add_launches(rows, 0)
-    for place in range(10):
+    for place in range(launches):
         call = rows.call("cudaLaunchKernel", at + 100 * place, at + 100 * place + 2, tid=9)
         rows.kernel(ADD, at + 100 * place + 4, at + 100 * place + 9, call)
     add_launches(rows, at + 2_000)
-    assert pauses(rows.derived()) == []
+    assert pauses(rows.derived()) == found
 
 
 def test_module_calls_and_the_silence_around_them_are_one_load() -> None:
