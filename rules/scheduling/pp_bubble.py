@@ -8,7 +8,8 @@ How it is detected: two or more devices that send to and receive from each other
 holes under 100 us closed, is at least 20 % on the mean over stages; and for a fifth of the computing time some stages
 work while others do not. The win is the run replayed with work that waits for no receive, as there is always another
 micro-batch to compute, and takes longer by the bubble of eight micro-batches a stage, (p - 1) / (9p - 1). Or a table has
-the same devices faster where fewer of them are stages.
+the same devices faster where fewer of them are stages. Or a log shows fewer requests running than keep that bubble under 20 %, while
+others wait: then it is told from the formula, with less confidence.
 
 When it is not this: experts exchanged between devices send and receive too, but all devices do so at once: `comm-exposed`.
 A device that waits for its own host shows holes everywhere: `host-dispatch-bound`. Low load idles too: without waiting
@@ -54,6 +55,9 @@ THRESHOLDS = {
         source="twice the bubble in a pipeline, next to nothing in lockstep",
     ),
     "hole_ns": Threshold(100_000, "ns", source="launches and exchanges between layers leave shorter holes"),
+    "min_waiting": Threshold(
+        0.5, "share of lines with running requests", source="an idle server has empty stages, too"
+    ),
     "min_ratio": Threshold(1.2, "x", source="NVIDIA/TensorRT-LLM#1144: 1.6x; single runs differ by a tenth"),
     "min_exchanges": Threshold(6, "sends and receives a device", source="fewer say nothing about a habit"),
 }
@@ -247,6 +251,44 @@ FIXES = (
     ),
 )
 
+FLIGHT_SQL = """
+SELECT max(told_count) FILTER (setting = 'pipeline_parallel') AS stage_count, any_value(running_median_count) AS running_count,
+    any_value(waiting_median_count) AS waiting_count, any_value(waiting_sample_count / nullif(busy_count, 0)) AS waiting_share
+FROM engine_choice, (SELECT * FROM engine_queue WHERE busy_count > 0 ORDER BY sample_count DESC LIMIT 1)
+HAVING stage_count >= 2
+"""
+
+
+class Flight(NamedTuple):
+    """How many requests are on their way through the stages, as the log tells."""
+
+    stage_count: float
+    running_count: float | None
+    waiting_count: float | None
+    waiting_share: float | None
+
+
+def judge_flight(row: Flight) -> Verdict:
+    """Fewer requests than a pipeline needs, while others wait: even one micro-batch a request leaves stages empty."""
+    if not row.running_count or not row.waiting_share or row.waiting_share < THRESHOLDS["min_waiting"].value:
+        return None
+    bubble = (row.stage_count - 1) / (row.running_count + row.stage_count - 1)
+    if bubble < THRESHOLDS["min_bubble"].value:
+        return None
+    return Finding(
+        summary=f"{row.running_count:.0f} requests run through {row.stage_count:.0f} stages while {row.waiting_count or 0:.0f} wait: even as so many"
+        f" micro-batches they leave the stages empty {bubble:.0%} of the time",
+        evidence=(
+            Evidence("stages", row.stage_count, "stages"),
+            Evidence("requests running", row.running_count, "requests at the median"),
+            Evidence("least bubble", bubble, "share of the time"),
+        ),
+        severity=Severity.HIGH,
+        confidence=0.6,
+        speedup_bound=1 / (1 - bubble),
+    )
+
+
 RULE = Rule(
     about=ABOUT,
     thresholds=THRESHOLDS,
@@ -256,5 +298,8 @@ RULE = Rule(
     fixes=FIXES,
     verify="record all stages again under load: each computes for nine tenths of the window.",
     doc=__doc__,
-    also=(Sign(("bench_row",), ("bench-table",), LAYOUT_SQL, Layouts, judge_layouts),),
+    also=(
+        Sign(("bench_row",), ("bench-table",), LAYOUT_SQL, Layouts, judge_layouts),
+        Sign(("engine_queue", "engine_choice"), ("engine-log", "metrics"), FLIGHT_SQL, Flight, judge_flight),
+    ),
 )

@@ -141,6 +141,27 @@ def test_c33_a_table_of_layouts_at_an_offered_rate(clinic: Clinic) -> None:
     assert clinic.told(table).first == "pp-bubble"
 
 
+def pipeline(running: int, waiting: int) -> str:
+    """vLLM over four stages, two lines of its state."""
+    return "$ vllm serve m --pipeline-parallel-size 4 --max-num-seqs 256\n" + "".join(
+        f"INFO 06-01 10:00:{second:02d} [loggers.py:118] Engine 000: Avg prompt throughput: 900.0 tokens/s, Avg generation"
+        f" throughput: 300.0 tokens/s, Running: {running} reqs, Waiting: {waiting} reqs, GPU KV cache usage: 40.0%, Prefix"
+        " cache hit rate: 0.0%\n"
+        for second in (0, 10)
+    )
+
+
+def test_c33_few_requests_in_four_stages_while_others_wait(clinic: Clinic) -> None:
+    assert "leave the stages empty 38% of the time" in clinic.told(pipeline(5, 30)).finding("pp-bubble")["summary"]
+    assert not clinic.told(pipeline(2, 0)).found
+
+
+def test_c30_a_worker_called_by_its_rank_runs_beside_its_device(clinic: Clinic) -> None:
+    topology = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tNV18\t0-71\t0\nGPU1\tNV18\t X \t72-143\t1\n"
+    worker = "Name:\tVLLM::Worker_TP0\nPid:\t3312\nCpus_allowed_list:\t72-143\n"
+    assert clinic.told(topology, worker).first == "numa-misplaced"
+
+
 # forms ----------------------------------------------------------------------------------------------------------------
 GPUSTAT = """gpu-node-7               Tue May 14 10:11:12 2024  535.129.03
 [0] NVIDIA A100-SXM4-80GB | 34'C,   0 % |     3 / 81920 MB |

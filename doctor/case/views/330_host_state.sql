@@ -44,7 +44,10 @@ held AS (
 spread AS (
     SELECT pid, max(resident_bytes) AS resident_bytes, max(resident_remote_bytes) AS resident_remote_bytes, any_value(name) AS name,
         arg_max(cpu_affinity, coalesce(time_ns, 0)) AS cpu_affinity, max(cpu_allowed_count) AS cpu_allowed_count,
-        any_value(numa_node_id) AS numa_node_id, any_value(device_id) AS host_device_id
+        any_value(numa_node_id) AS numa_node_id, coalesce(any_value(device_id),
+            -- a worker of vLLM is called by its rank, which is its device unless the run was given others
+            CASE WHEN NOT EXISTS (SELECT 1 FROM engine_setting WHERE setting = 'visible_devices')
+                THEN try_cast(regexp_extract(any_value(name), 'Worker_TP(\d{1,2})$', 1) AS INTEGER) END) AS host_device_id
     FROM host_process GROUP BY pid
 ),
 machine AS (

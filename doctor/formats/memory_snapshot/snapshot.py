@@ -158,7 +158,8 @@ def _refuse_repeats(lists: Any) -> None:
     Raises:
         ValueError: one of the lists stands there twice.
     """
-    found = [id(entry) for entry in lists if isinstance(entry, list | tuple) and entry] if lists else []
+    entries = lists if isinstance(lists, list | tuple) else ()
+    found = [id(entry) for entry in entries if isinstance(entry, list | tuple) and entry]
     if len(set(found)) < len(found):
         raise ValueError("repeats its lists of blocks or events, which no snapshot does")
 
