@@ -9,6 +9,11 @@ from doctor.formats.nsys_export.codes import NO_ID, Codes
 from doctor.formats.nsys_export.identifiers import process_ids
 from doctor.formats.nsys_export.names import StringTable, translate
 
+# typed once: to tell the type of a Python value pyarrow looks for a library of dates, 50 us where it is missing
+_ZERO, _NO_ID, _UNKNOWN = (pa.scalar(value, pa.int64()) for value in (0, NO_ID, None))
+_STREAM_WAIT, _STREAM, _CONTEXT = (pa.scalar(word, pa.string()) for word in ("stream_wait", "stream", "context"))
+_FALSE = pa.scalar(False, pa.bool_())
+
 
 def _on_stream(batch: pa.RecordBatch) -> dict[str, pa.Array]:
     columns = {
@@ -22,7 +27,7 @@ def _on_stream(batch: pa.RecordBatch) -> dict[str, pa.Array]:
     }
     if "graphNodeId" in batch.schema.names:
         nodes = batch.column("graphNodeId")
-        columns["graph_node_id"] = pc.if_else(pc.equal(nodes, 0), pa.scalar(None, pa.int64()), nodes)  # 0 is no node
+        columns["graph_node_id"] = pc.if_else(pc.equal(nodes, _ZERO), _UNKNOWN, nodes)  # 0 is no node
     return columns
 
 
@@ -81,12 +86,12 @@ def synchronisations(batch: pa.RecordBatch, codes: Codes) -> pa.RecordBatch:
     a stream synchronisation a stream alone, a context synchronisation neither.
     """
     current, deprecated = batch.column("syncType"), batch.column("deprecatedSyncType")
-    number = pc.if_else(pc.fill_null(pc.not_equal(current, 0), False), current, deprecated)
+    number = pc.if_else(pc.fill_null(pc.not_equal(current, _ZERO), _FALSE), current, deprecated)
     kind = translate(number, codes.sync_kinds)
-    names_no_event = pc.fill_null(pc.equal(batch.column("eventId"), NO_ID), False)
-    names_no_stream = pc.fill_null(pc.equal(batch.column("streamId"), NO_ID), False)
-    is_stream = pc.and_(names_no_event, pc.fill_null(pc.equal(kind, "stream_wait"), False))
-    is_context = pc.and_(pc.and_(names_no_event, names_no_stream), pc.fill_null(pc.equal(number, 0), False))
-    kind = pc.if_else(is_context, "context", pc.if_else(is_stream, "stream", kind))
-    stream = pc.if_else(names_no_stream, pa.scalar(None, pa.int64()), batch.column("streamId"))
+    names_no_event = pc.fill_null(pc.equal(batch.column("eventId"), _NO_ID), _FALSE)
+    names_no_stream = pc.fill_null(pc.equal(batch.column("streamId"), _NO_ID), _FALSE)
+    is_stream = pc.and_(names_no_event, pc.fill_null(pc.equal(kind, _STREAM_WAIT), _FALSE))
+    is_context = pc.and_(pc.and_(names_no_event, names_no_stream), pc.fill_null(pc.equal(number, _ZERO), _FALSE))
+    kind = pc.if_else(is_context, _CONTEXT, pc.if_else(is_stream, _STREAM, kind))
+    stream = pc.if_else(names_no_stream, _UNKNOWN, batch.column("streamId"))
     return pa.RecordBatch.from_pydict({**_on_stream(batch), "stream_id": stream, "sync_kind": kind})
