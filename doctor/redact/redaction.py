@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import os
 import re
+import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
@@ -20,7 +21,8 @@ from doctor.errors import DamagedEvidenceError, EvidenceError, UnknownEvidenceEr
 from doctor.formats.nsys_report.container import is_report
 from doctor.redact.report import redact_report
 from doctor.redact.sqlite import redact_sqlite
-from doctor.redact.trace import redact_trace
+from doctor.redact.trace import OverlongTextError, redact_trace
+from doctor.units import format_bytes
 
 _HEAD_BYTES = 4096
 _TRACE_HEAD_BYTES = 1 << 20
@@ -65,11 +67,18 @@ def redact(path: Path, output: Path) -> Redacted:
         raise UsageError(f"{output.parent} is no folder: make it first")
     try:
         with _plain(path) as plain, _new_file(output) as unfinished:
+            _check_room(plain, path, output)
             done = _redact_plain(plain, path, unfinished)
             _pack(unfinished, output)
     except OSError as error:
         raise EvidenceError(f"{path} cannot be redacted into {output}: {error.strerror or error}") from error
     return done
+
+
+def _check_room(plain: Path, shown: Path, output: Path) -> None:
+    free = shutil.disk_usage(output.parent).free
+    if plain.stat().st_size > free:
+        raise UsageError(f"{output.parent} has no room for a copy of {shown}: {format_bytes(free)} are free")
 
 
 def _redact_plain(plain: Path, shown: Path, target: Path) -> Redacted:
@@ -84,8 +93,11 @@ def _redact_plain(plain: Path, shown: Path, target: Path) -> Redacted:
             redact_sqlite(plain, target)
             return Redacted("nsys-sqlite")
         if _is_trace(plain, head):
-            with target.open("wb") as file:
-                return Redacted("kineto", is_whole=redact_trace(source, file))
+            try:
+                with target.open("wb") as file:
+                    return Redacted("kineto", is_whole=redact_trace(source, file))
+            except OverlongTextError as error:
+                raise DamagedEvidenceError(f"{shown} is damaged: {error}") from error
     raise UnknownEvidenceError(
         f"{shown} is no .nsys-rep, no SQLite export and no PyTorch trace: only these are redacted"
     )

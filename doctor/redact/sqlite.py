@@ -28,6 +28,7 @@ _PRIVATE_SETTING = re.compile(
 _PLAIN_VALUE = re.compile(r"[\w.:+ -]{0,40}")
 _PUBLIC_PROPERTIES = (1, 2, 3, 5, 7, 13, 14, 101, 203, 205, 600, 601, 605, 611, 618)
 _HOST_PROPERTY, _ENVIRONMENT_PROPERTY = 619, 610
+_HEADER_BYTES, _SPARE_BYTES = 100, 64 << 20
 _DISTINCT_TEXTS = 65_536
 """Of a column, treated once each."""
 _THREAD_MASK = (1 << 24) - 1
@@ -39,6 +40,7 @@ def redact_sqlite(path: Path, target: Path) -> None:
     Raises:
         DamagedEvidenceError: SQLite cannot read all of it.
     """
+    _check_size(path)
     shutil.copyfile(path, target)
     try:
         connection = sqlite3.connect(target, isolation_level=None)
@@ -56,6 +58,16 @@ def redact_sqlite(path: Path, target: Path) -> None:
             connection.close()
     except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite quotes damaged names in its messages
         raise DamagedEvidenceError(f"{path} is damaged ({error}): redact the whole export instead") from error
+
+
+def _check_size(path: Path) -> None:
+    """Refuse a file with much behind its last page before it is copied."""
+    with path.open("rb") as file:
+        header = file.read(_HEADER_BYTES)
+    page, pages = int.from_bytes(header[16:18], "big"), int.from_bytes(header[28:32], "big")
+    told = pages * (65_536 if page == 1 else page)
+    if told and path.stat().st_size > 2 * told + _SPARE_BYTES:
+        raise DamagedEvidenceError(f"{path} is far longer than it says: redact the whole export instead")
 
 
 @dataclass(frozen=True)

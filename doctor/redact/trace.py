@@ -62,8 +62,16 @@ _NEXT = re.compile(
 )
 
 
+class OverlongTextError(Exception):
+    """No event for so long that the file is no trace, or damaged here."""
+
+
 def redact_trace(source: BinaryIO, target: BinaryIO) -> bool:
-    """Copy a trace without anything private; False where the trace ends too early."""
+    """Copy a trace without anything private; False where the trace ends too early.
+
+    Raises:
+        OverlongTextError: the file is damaged.
+    """
     copy = _Copy()
     for number, piece in enumerate(_pieces(source)):
         mark = _MARK if number == 0 and piece.startswith(_MARK) else b""
@@ -188,12 +196,12 @@ class _Copy:
 def _pieces(source: BinaryIO) -> Iterator[bytes]:
     """Bytes in portions that end outside of any text and behind no key: after a line, or after a bracket."""
     waiting = b""
-    while data := source.read(_PIECE_BYTES):
+    while data := source.read(max(_PIECE_BYTES, len(waiting))):
         waiting += data
         cut = max(waiting.rfind(end) for end in _LINE_ENDS) + 2
         cut = cut if cut > 1 else _last_bracket(waiting)
-        if not cut and len(waiting) > _MOST_TOKEN_BYTES:  # no text is that long: the file is damaged here
-            cut = len(waiting)
+        if not cut and len(waiting) > _MOST_TOKEN_BYTES:
+            raise OverlongTextError("64 MiB of it hold nothing that a trace is made of")
         if cut:
             yield waiting[:cut]
             waiting = waiting[cut:]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -190,3 +191,15 @@ def test_an_existing_output_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="exists already"):
         redact(tmp_path / "trace.json", tmp_path / "copy.json")
     assert (tmp_path / "copy.json").read_text() == "mine"
+
+
+def test_what_is_far_longer_than_its_content_is_refused_before_it_is_copied(export: Path, tmp_path: Path) -> None:
+    (tmp_path / "trace.json").write_text('{"traceEvents": [')
+    for path in (export, tmp_path / "trace.json"):
+        os.truncate(path, 1 << 30)  # a hole: it takes no room
+        with pytest.raises(DamagedEvidenceError):
+            redact(path, tmp_path / "copy")
+        assert not (tmp_path / "copy").exists()
+    os.truncate(export, 1 << 43)
+    with pytest.raises(UsageError, match="no room for a copy"):
+        redact(export, tmp_path / "copy")
