@@ -55,6 +55,31 @@ class _Timeline:
     length_ns: float
 
 
+@dataclass(frozen=True)
+class _Lengths:
+    """Length of a window in ns.
+
+    Attributes:
+        uncured: without the cure.
+        cured: with it.
+        least: time that the device is busy whatever the host does; 0 where the cure changes that too.
+    """
+
+    uncured: float
+    cured: float
+    least: float
+
+    @property
+    def speedup(self) -> float:
+        """What the cure wins."""
+        return _ratio(self.uncured, self.cured)
+
+    @property
+    def limit(self) -> float:
+        """Amdahl's: no cure of the host wins more than all the time in which the device does not work."""
+        return max(self.uncured / self.least, 1.0) if self.least > 0 else math.inf
+
+
 class Replay:
     """Replays one window of a case with cures applied. Reads the case once; holds the run as arrays."""
 
@@ -95,13 +120,12 @@ class Replay:
 
     def _lengths(
         self, timeline: _Timeline, before: Sequence[Change], changes: Sequence[Change], cure: Cure
-    ) -> tuple[float, float]:
-        """Length of the window in ns without and with the cure."""
+    ) -> _Lengths:
         uncured, cured = apply(timeline.run, before), apply(timeline.run, changes)
         base = self._length(uncured, before) if before else timeline.length_ns
         length = self._length(cured, changes)
         least = self._least(uncured, cured, cure)
-        return base, min(base, max(length, least))
+        return _Lengths(base, min(base, max(length, least)), least)
 
     def _length(self, run: Run, changes: Sequence[Change]) -> float:
         return replay(run, plan(run) if moves_work(changes) else self._plan).makespan_ns
@@ -137,30 +161,30 @@ def _busy(run: Run) -> Real:
     return union_by_group(device, run.ops.start, run.ops.end, int(device.max(initial=-1)) + 1)
 
 
-def _summarise(
-    recorded: tuple[float, float], quick: tuple[float, float], slow: tuple[float, float], spread: float
-) -> Win:
+def _summarise(recorded: _Lengths, quick: _Lengths, slow: _Lengths, spread: float) -> Win:
     """Expected: the geometric mean of the two hosts.
 
     Range: the cure's own spread and the hosts' difference, taken as independent errors of the logarithm; a small win
     may be nothing, or half as much again. The bound is the larger of the recorded and the high end, so that no
-    expected figure is above it.
+    expected figure is above it. A slower host than the recorded one, profiler and all, is not in evidence, so nothing
+    is above what the recorded idle time allows.
     """
-    seconds = (recorded[0] - recorded[1]) / 1e9
-    speedups = [_ratio(*pair) for pair in (recorded, quick, slow)]
-    middle = math.log(speedups[1] * speedups[2]) / 2
-    of_hosts = abs(math.log(speedups[1] / speedups[2])) / 2
+    seconds = (recorded.uncured - recorded.cured) / 1e9
+    limit = math.log(recorded.limit)
+    middle = min(math.log(quick.speedup * slow.speedup) / 2, limit)
+    of_hosts = abs(math.log(quick.speedup / slow.speedup)) / 2
     of_cure = math.log(max(spread, 1.0))
     below = math.hypot(min(of_cure, middle), of_hosts)
     above = math.hypot(min(of_cure, middle / 2), of_hosts)
-    expected = math.exp(middle)
+    high = math.exp(min(middle + above, limit))
+    hosts = min(max(quick.speedup, slow.speedup), recorded.limit)
     return Win(
         seconds,
-        seconds * 1e9 / recorded[0] if recorded[0] > 0 else 0.0,
-        max(*speedups, math.exp(middle + above)),
-        expected,
+        seconds * 1e9 / recorded.uncured if recorded.uncured > 0 else 0.0,
+        max(recorded.speedup, hosts, high),
+        math.exp(middle),
         math.exp(max(middle - below, 0.0)),
-        math.exp(middle + above),
+        high,
     )
 
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import shutil
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +16,7 @@ import pytest
 from doctor.diagnosis.outcome import Diagnosis
 from doctor.rule import Severity
 from tests.support.perturbed import with_other_names_and_ids, without_annotations
-from tests.support.recorded import Change, SavedCase, saved_case
+from tests.support.recorded import Change, SavedCase, diagnosis_of, saved_case
 from tests.support.traces import SAMPLES, traces_folder
 
 SAMPLE_RECORDINGS = (
@@ -97,3 +102,88 @@ def test_a_win_at_the_edge_of_what_is_measurable_hangs_on_no_name(
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_the_first_finding_and_its_severity_stay(case: SavedCase, change: Change) -> None:
     assert Verdict.of(case.diagnosis(change=change)) == Verdict.of(case.diagnosis())
+
+
+ONE_OF_EACH_KIND = (
+    "scheduler-pause/hostgap-sick.nsys-rep",
+    "launch-bound-decode-torch-trace/launch-sick.pt.trace.json.gz",
+    "engine-small-micro-batches/sick.nsys-rep",
+)
+
+
+def at_three_times_the_times(case: duckdb.DuckDBPyConnection) -> None:
+    _scaled(case, 3.0)
+
+
+def five_hours_later(case: duckdb.DuckDBPyConnection) -> None:
+    for table in TIMED_TABLES:
+        case.execute(f"UPDATE {table} SET start_ns = start_ns + 18000000000000, end_ns = end_ns + 18000000000000")
+
+
+def without_one_call_in_a_hundred(case: duckdb.DuckDBPyConnection) -> None:
+    [(before,)] = case.execute("SELECT count(*) FROM api_call").fetchall()
+    case.execute("DELETE FROM api_call WHERE hash(start_ns) % 100 = 7")
+    [(after,)] = case.execute("SELECT count(*) FROM api_call").fetchall()
+    assert 0 < before - after < 0.03 * before
+
+
+@pytest.mark.parametrize(
+    "change", [at_three_times_the_times, five_hours_later, without_one_call_in_a_hundred], ids=lambda one: one.__name__
+)
+@pytest.mark.parametrize("name", ONE_OF_EACH_KIND)
+def test_another_clock_and_a_few_lost_calls_leave_the_first_finding(
+    name: str, change: Change, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    case = saved_case(tmp_path_factory.mktemp("case"), SAMPLES / name)
+    assert Verdict.of(case.diagnosis(change=change)) == Verdict.of(case.diagnosis())
+
+
+def _with_rows_reversed(recording: Path, folder: Path) -> Path:
+    """The recording, the last event first: a trace's list, or the rows of every table of an export."""
+    copy = folder / "reversed" / recording.name.removesuffix(".gz")
+    copy.parent.mkdir()
+    with gzip.open(recording) as packed:
+        copy.write_bytes(packed.read())
+    if copy.suffix == ".json":
+        trace = json.loads(copy.read_bytes())
+        trace["traceEvents"].reverse()
+        copy.write_text(json.dumps(trace), "utf-8")
+        return copy
+    with closing(sqlite3.connect(copy)) as export:
+        tables = [name for (name,) in export.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for table in tables:
+            export.execute(f'CREATE TEMP TABLE backwards AS SELECT * FROM "{table}" ORDER BY rowid DESC')
+            export.execute(f'DELETE FROM "{table}"')
+            export.execute(f'INSERT INTO "{table}" SELECT * FROM backwards ORDER BY rowid')
+            export.execute("DROP TABLE backwards")
+        export.commit()
+    return copy
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "launch-bound-decode-torch-trace/launch-sick.pt.trace.json.gz",
+        "graph-decode-sqlite-export/healthy-fixed.sqlite.gz",
+    ],
+)
+def test_the_order_of_rows_in_a_recording_tells_nothing(name: str, tmp_path: Path) -> None:
+    recording = SAMPLES / name
+    backwards = diagnosis_of(_with_rows_reversed(recording, tmp_path))
+    assert _findings(backwards) == _findings(diagnosis_of(recording))
+
+
+def test_a_rank_that_is_there_under_two_names_counts_once(tmp_path: Path) -> None:
+    recording = SAMPLES / "launch-bound-decode-torch-trace/launch-sick.pt.trace.json.gz"
+    copy = tmp_path / "rank-of-another-name.pt.trace.json.gz"
+    shutil.copyfile(recording, copy)
+    together = diagnosis_of(recording, copy)
+    assert _findings(together) == _findings(diagnosis_of(recording))
+    assert any("not diagnosed" in note for file in together.evidence for note in file.notes)
+
+
+def _findings(diagnosis: Diagnosis) -> list[tuple[str, Severity, float | None]]:
+    return [
+        (finding.rule, finding.severity, finding.gain.speedup_expected if finding.gain else None)
+        for finding in diagnosis.findings
+    ]

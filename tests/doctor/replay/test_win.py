@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from doctor.replay.win import Replay
@@ -37,6 +39,16 @@ def test_a_cure_of_host_work_cannot_win_more_than_the_time_the_device_was_idle()
     win = host_bound_run().win(silences(Act.REMOVE))
     assert win.seconds_recorded <= 19_106e-6 - STEPS * 100e-6
     assert win.speedup_bound >= win.speedup_expected
+
+
+def test_a_host_slower_than_the_recorded_one_does_not_raise_the_bound_above_the_recorded_idle_time() -> None:
+    """A device busy for 2.0 of 19.1 ms; the time given without the profiler belongs to a host slower than recorded."""
+    calls = [Call("cudaLaunchKernel", STEP_US * step, STEP_US * step + 5) for step in range(STEPS)]
+    kernels = [Kernel(call.start + 6, call.start + 106, place) for place, call in enumerate(calls, 1)]
+    replay = Replay(case_of(calls, kernels), 0, STEP_US * 1000 * STEPS, unprofiled_seconds=19.1e-3)
+    win = replay.win(replace(silences(Act.SET_DURATION_NS, 0), spread=3.0))
+    assert win.speedup_low <= win.speedup_expected <= win.speedup_high <= win.speedup_bound
+    assert win.speedup_bound == pytest.approx(19_106 / (STEPS * 100), rel=1e-6)
 
 
 def test_streams_that_took_turns_cannot_all_run_at_once_when_the_host_is_cured() -> None:
@@ -128,9 +140,9 @@ def test_a_case_without_anything_is_not_trusted() -> None:
     assert not Replay(case_of([], []), 0, 1_000).quality.is_trusted
 
 
-def test_work_mostly_launched_by_other_threads_is_not_trusted() -> None:
-    calls = [Call("cudaLaunchKernel", 10 * place, 10 * place + 5, tid=1 + place % 3) for place in range(30)]
-    kernels = [Kernel(call.start + 6, call.start + 9, place) for place, call in enumerate(calls, 1)]
+def test_work_mostly_launched_by_other_threads_at_the_same_time_is_not_trusted() -> None:
+    calls = [Call("cudaLaunchKernel", 10 * place, 10 * place + 15, tid=1 + place % 3) for place in range(30)]
+    kernels = [Kernel(call.start + 16, call.start + 19, place) for place, call in enumerate(calls, 1)]
     quality = Replay(case_of(calls, kernels), 0, 1_000_000).quality
     assert not quality.is_trusted
     assert "67% of the device work was not launched by the main thread of its process" in quality.notes
