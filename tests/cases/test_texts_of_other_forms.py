@@ -6,6 +6,7 @@ sgl-project/sglang#33483, C33 NVIDIA/TensorRT-LLM#1144 and C36 NVIDIA/Isaac-GR00
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -144,9 +145,9 @@ def test_c33_a_table_of_layouts_at_an_offered_rate(clinic: Clinic) -> None:
 def pipeline(running: int, waiting: int) -> str:
     """vLLM over four stages, two lines of its state."""
     return "$ vllm serve m --pipeline-parallel-size 4 --max-num-seqs 256\n" + "".join(
-        f"INFO 06-01 10:00:{second:02d} [loggers.py:118] Engine 000: Avg prompt throughput: 900.0 tokens/s, Avg generation"
-        f" throughput: 300.0 tokens/s, Running: {running} reqs, Waiting: {waiting} reqs, GPU KV cache usage: 40.0%, Prefix"
-        " cache hit rate: 0.0%\n"
+        f"INFO 06-01 10:00:{second:02d} [loggers.py:118] Engine 000: Avg prompt throughput: 900.0 tokens/s,"
+        f" Avg generation throughput: 300.0 tokens/s, Running: {running} reqs, Waiting: {waiting} reqs,"
+        " GPU KV cache usage: 40.0%, Prefix cache hit rate: 0.0%\n"
         for second in (0, 10)
     )
 
@@ -195,6 +196,24 @@ def test_processes_by_uuid_are_numbered_in_the_order_of_the_table(tmp_path: Path
         [(notes,)] = case.execute("SELECT notes FROM source").fetchall()
     assert rows == [(0, 10), (0, 11), (1, 11)]
     assert "in the order" in notes
+
+
+def test_the_iterations_of_tensorrt_llm_are_read_as_json(tmp_path: Path) -> None:
+    iteration = json.dumps(
+        {
+            "iterLatencyMS": 130.5,
+            "kvCacheStats": {"maxNumBlocks": 1000, "usedNumBlocks": 990},
+            "inflightBatchingStats": {"numScheduledRequests": 96, "numPausedRequests": 6},
+            "numQueuedRequests": 200,
+        }
+    )
+    path = tmp_path / "metrics.json"
+    path.write_text(f"[{iteration}, {iteration}, {iteration[:60]}")
+    with doctor.load(path) as case:
+        samples = case.execute(
+            "SELECT running_count, waiting_count, kv_usage_share, preemption_count, step_ns FROM engine_sample"
+        ).fetchall()
+    assert samples == [(96, 200, 0.99, 6, 130_500_000)] * 2
 
 
 ONLY_SUMS = {

@@ -73,6 +73,7 @@ _LINES = (
     'trtllm_kv_cache_utilization{model_name="x"} 0.99',
     'nv_trt_llm_request_metrics{model="m",request_type="waiting",version="1"} 210',
     'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="m",version="1"} 0.998',
+    '[{"iterLatencyMS": 130.5, "kvCacheStats": {"maxNumBlocks": 1000, "usedNumBlocks": 9}, "numQueuedRequests": 2}]',
     "lmdeploy==0.0.14", "session_len = 8200", "num_layer = 32", "[TM][INFO] [LlamaCacheManager] max_entry_count = 48",
     ">>> model.dtype", "torch.float32", ">>> model.get_memory_footprint()", "51400000000",
     "============ Serving Benchmark Result ============",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
+from typing import Any
 
 from doctor.formats.engine_options import pairs, settings_of
 from doctor.readers.text.engine_lines import GIB, Kind, Row, event, figure, number, said, sample, setting, size_bytes
 from doctor.readers.text.stamp import Stamp
 
 ENGINE = "tensorrt-llm"
+MOST_OBJECTS = 2000
+MOST_COUNT = 1e15
 
 _VERSION = re.compile(r"TensorRT-LLM version: ([\w.+\-]{1,40})")
 _SCHEDULED = re.compile(r"num_scheduled_requests(?: =|:) ?(\d+)")
@@ -87,6 +91,48 @@ def _waiting(values: dict[str, float | None]) -> float | None:
     return None if active is None or scheduled is None else max(active - scheduled, 0.0)
 
 
+def _iteration_objects(text: str, at: Stamp) -> Iterable[Row]:
+    """What `trtllm-serve` answers at /metrics: a JSON object an iteration, several on a line or one."""
+    for stats in _objects(text):
+        batching, cache = stats.get("inflightBatchingStats"), stats.get("kvCacheStats")
+        if not isinstance(cache, dict) and not isinstance(batching, dict):
+            continue
+        inside = {**(cache if isinstance(cache, dict) else {}), **(batching if isinstance(batching, dict) else {})}
+        count = {name: float(value) for name, value in {**stats, **inside}.items() if _is_count(value)}
+        used, most, step = count.get("usedNumBlocks"), count.get("maxNumBlocks"), count.get("iterLatencyMS")
+        yield sample(
+            ENGINE,
+            at,
+            "state",
+            running_count=count.get("numScheduledRequests", count.get("numActiveRequests")),
+            waiting_count=count.get("numQueuedRequests"),
+            kv_usage_share=None if used is None or not most else used / most,
+            prefix_hit_share=count.get("cacheHitRate"),
+            new_token_count=count.get("numCtxTokens"),
+            preemption_count=count.get("numPausedRequests"),
+            step_ns=None if step is None else step * 1e6,
+        )
+
+
+def _objects(text: str) -> Iterable[dict[str, Any]]:
+    """The objects of a line one after the other, up to one that is cut or broken."""
+    decoder, place = json.JSONDecoder(), text.find("{")
+    for _ in range(MOST_OBJECTS):
+        try:
+            value, end = decoder.raw_decode(text, place)
+        except (ValueError, RecursionError):
+            return
+        if isinstance(value, dict):
+            yield value
+        place = text.find("{", end)
+        if place < 0:
+            return
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < MOST_COUNT
+
+
 def _paused(text: str, at: Stamp) -> Iterable[Row]:
     found = _PAUSED.search(text)
     if found is not None:
@@ -146,6 +192,7 @@ def _version(text: str, at: Stamp) -> Iterable[Row]:
 
 
 KINDS: tuple[Kind, ...] = (
+    Kind('"kvCacheStats"', _iteration_objects, is_last=True),
     Kind("host_step_time = ", _iteration, is_last=True),
     Kind("'num_generation_tokens':", _iteration, is_last=True),
     Kind("Active Request Count", _statistics, is_last=True),
