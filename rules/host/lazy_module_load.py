@@ -49,20 +49,25 @@ THRESHOLDS = {
 }
 
 SQL = """
-WITH planned AS (  -- the kernel that ends a load, or follows the memset that does, where cuDNN generated it
+WITH fresh AS (  -- threads may load at the same time
+    SELECT *, greatest(start_ns, coalesce(max(end_ns) OVER (
+        ORDER BY start_ns, end_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), start_ns)) AS fresh_ns
+    FROM library_load
+),
+planned AS (  -- the kernel that ends a load, or follows the memset that does, where cuDNN generated it
     SELECT text.text FROM library_load AS load
     JOIN thread_call AS call ON call.source_id = load.source_id AND call.pid = load.pid AND call.tid = load.tid
         AND call.interval_id IN (load.interval_id, load.interval_id + 1)
     JOIN launch USING (host_call_id) JOIN device_op AS op ON op.device_op_id = launch.device_op_id
     JOIN text ON text_id = op.name_id WHERE text LIKE 'cudnn_generated_%'
 )
-SELECT count(*) AS load_count, coalesce(sum(end_ns - start_ns), 0)::BIGINT AS load_ns, max(end_ns - start_ns) AS longest_ns,
+SELECT count(*) AS load_count, coalesce(sum(greatest(end_ns - fresh_ns, 0)), 0)::BIGINT AS load_ns, max(end_ns - start_ns) AS longest_ns,
     arg_max(start_ns, end_ns - start_ns) AS longest_start_ns, arg_max(end_ns, end_ns - start_ns) AS longest_end_ns,
     max(end_ns) AS last_end_ns, count(DISTINCT step_id) AS step_with_count, mode(seen_as) AS seen_as,
     (SELECT count(*) FROM step) AS step_count,
     (SELECT from_ns FROM steady_window) AS from_ns, (SELECT until_ns FROM steady_window) AS until_ns,
     (SELECT mode(regexp_extract(text, '^cudnn_generated_[a-z_]*?(sdpa|conv|matmul|norm)', 1)) FROM planned) AS planned_part
-FROM library_load
+FROM fresh
 """
 
 IN_LOADS = """

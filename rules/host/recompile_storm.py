@@ -4,10 +4,11 @@ What happens: compiled code is guarded by what it was compiled for. A batch size
 makes Dynamo trace and Inductor compile anew, tens of milliseconds to seconds each time; past its limit Dynamo gives up
 and runs eagerly. Triton kernels with a tuning key behave alike.
 
-How it is detected: at least three compilations inside steps, from the third step on, in at least two steps. A
-compilation is a frame that Dynamo, Inductor or Triton names in the trace; in recordings without such names, a pause of
-10 ms or more in which a freshly compiled image is loaded (100 ms between steps). The win is the run replayed without them. In a log: the line that
-says that Dynamo has reached its recompile limit, or three recompilations after the server was ready.
+How it is detected: at least three compilations in at least two steps, from the third step on, or in nearly every step
+of the recording. A compilation is a frame that Dynamo, Inductor or Triton names in the trace; in recordings without
+such names, a pause of 10 ms or more in which a freshly compiled image is loaded (100 ms between steps). The win is the
+run replayed without them. In a log: the line that says that Dynamo has reached its recompile limit, or three
+recompilations after the server was ready.
 
 When it is not this: compiling in the first two steps is warm-up. Libraries that load or plan at the first use of a shape
 are `lazy-module-load`; graphs captured again are `graph-recapture`.
@@ -45,29 +46,17 @@ ABOUT = About(
 THRESHOLDS = {
     "min_events": Threshold(3, "compilations", source="NVIDIA/TensorRT-LLM#6142: one for every batch size met"),
     "min_steps": Threshold(2, "steps that compile", source="a single step that compiles is late warm-up"),
-    "warm_up_steps": Threshold(
-        2, "steps", source="torch.compile specialises at the first call, generalises at the second"
-    ),
-    "least_between_ns": Threshold(
-        100_000_000,
-        "ns",
-        source="own H200 recordings: Inductor takes 1.5 to 2.6 s a shape, loading from its cache under 60 ms",
-    ),
 }
 
-# Behind the warm-up steps; compilations between steps are as long as a compiler takes, and hold a kernel up that no step is made of.
-LATE = "(step_place > $warm_up_steps OR (step_place IS NULL AND end_ns - start_ns >= $least_between_ns))"
-
-SQL = f"""
+SQL = """
 SELECT count(*) AS event_count, count(DISTINCT coalesce(step_id, -start_ns)) AS step_with_count, coalesce(sum(end_ns - start_ns), 0)::BIGINT AS compile_ns,
     mode(seen_as) AS seen_as, arg_max(start_ns, end_ns - start_ns) AS longest_start_ns, arg_max(end_ns, end_ns - start_ns) AS longest_end_ns,
     count(*) FILTER (step_id IS NULL) AS between_count, (SELECT count(*) FROM step) AS step_count, (SELECT until_ns - from_ns FROM steady_window) AS window_ns
-FROM compile_event WHERE {LATE}
+FROM compile_event WHERE is_late
 """
 
-EVENTS = f"(SELECT * FROM compile_event WHERE {LATE}) AS event"
+EVENTS = "(SELECT * FROM compile_event WHERE is_late) AS event"
 ON_THREAD = "call.source_id = event.source_id AND call.pid = event.pid AND call.tid = event.tid AND call.start_ns >= event.start_ns"
-VALUES = {name: THRESHOLDS[name].value for name in ("warm_up_steps", "least_between_ns")}
 
 CURE = Cure(
     steps=(
@@ -78,28 +67,25 @@ CURE = Cure(
                 - (least(event.end_ns, call.start_ns) - greatest(event.start_ns, call.start_ns - call.silence_ns)), 0) AS left_ns
             FROM thread_call AS call ASOF JOIN {EVENTS} ON {ON_THREAD}
             WHERE call.silence_ns > 0 AND event.end_ns > call.start_ns - call.silence_ns""",
-            values=VALUES,
         ),
         CureStep(
             Target.HOST_CALL,
             Act.REMOVE,
             f"""SELECT call.host_call_id FROM thread_call AS call ASOF JOIN {EVENTS} ON {ON_THREAD}
             WHERE call.end_ns <= event.end_ns AND (event.is_named OR call.call_class = 'module')""",
-            values=VALUES,
         ),
         CureStep(
             Target.DEVICE_OP,
             Act.REMOVE,
             f"""SELECT device_op_id FROM launch JOIN thread_call AS call USING (host_call_id) ASOF JOIN {EVENTS} ON {ON_THREAD}
             WHERE call.end_ns <= event.end_ns AND event.is_named""",
-            values=VALUES,
         ),
     ),
 )
 
 
 class Compilations(NamedTuple):
-    """Compilations inside steps, behind the warm-up."""
+    """Compilations behind the warm-up, or that never end."""
 
     event_count: int
     step_with_count: int
@@ -117,7 +103,7 @@ def judge(row: Compilations) -> Verdict:
     if row.event_count < THRESHOLDS["min_events"].value or row.step_with_count < THRESHOLDS["min_steps"].value:
         return None
     share = row.compile_ns / row.window_ns
-    where = f" in {row.step_with_count} of {row.step_count} steps, behind the warm-up" if not row.between_count else ""
+    where = f" in {row.step_with_count} of {row.step_count} steps" if not row.between_count else ""
     return Finding(
         summary=f"{format_counted(row.event_count, 'compilation')}{where}, {share:.0%} of the window",
         evidence=(

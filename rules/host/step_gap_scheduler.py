@@ -5,10 +5,12 @@ and answers clients. Where that is done on the thread that launches work, the de
 
 How it is detected: a silence of a launching thread (no API call at all) that is twenty times its usual silence before
 a launch and at least 500 us (50 us on a thread that replays whole steps as graphs, which has little else to do), in at
-least three steps. An annotation range that covers it gives its name. The win is
-the run replayed with silences of the usual length, so a pause behind a full queue costs nothing. In a log that tells host and
-device time of each step, the host takes at least 15 % more; or requests run, a process fills its core, and the device is
-busy for less than 70 %; or a table has the same load faster without the server between.
+least three steps, or between all steps of a recording of three. An annotation range that covers it gives its name.
+Where calls of the operating system are recorded, a thread that waits in one of them does no work of its own: it waits
+for another thread, or no request came; the summary says so, and the server's log tells which. The win is the run
+replayed with silences of the usual length, so a pause behind a full queue costs nothing. In a log that tells host and
+device time of each step, the host takes at least 15 % more; or requests run, a process fills its core, and the device
+is busy for less than 70 %; or a table has the same load faster without the server between.
 
 When it is not this: silences around module loading are `lazy-module-load`; a thread that waits in a call is
 `sync-in-step`; many short silences are `host-dispatch-bound`. A process that has no requests is idle, not slow.
@@ -49,6 +51,9 @@ THRESHOLDS = {
     "min_cpu": Threshold(0.9, "of one core", source="vllm-project/vllm#580: one Python process at 100 %"),
     "max_busy": Threshold(0.7, "share of the time", source="vllm-project/vllm#580: 50 % served, 90 to 100 % offline"),
     "min_ratio": Threshold(1.2, "x", source="rule of thumb: a server costs less than that"),
+    "min_wait": Threshold(
+        0.8, "share of the pauses", source="own H200 recordings: 0.99 where a server has no requests"
+    ),
     "min_pauses": Threshold(
         3, "steps with a pause", source="a cause seen once or twice is not what the run is made of"
     ),
@@ -58,12 +63,26 @@ SQL = """
 WITH named AS (
     SELECT range_name, sum(silence_ns) AS named_ns FROM pause WHERE range_name IS NOT NULL
     GROUP BY range_name ORDER BY named_ns DESC, range_name LIMIT 1
+),
+blocked AS (  -- calls of the operating system that let the thread wait, in the pause that they end in
+    SELECT text.text AS name, least(wait.end_ns, pause.end_ns) - greatest(wait.start_ns, pause.start_ns) AS wait_ns
+    FROM (
+        SELECT source_id, tid, name_id, start_ns + shift_ns AS start_ns, end_ns + shift_ns AS end_ns
+        FROM os_call JOIN timeline_source USING (source_id) WHERE end_ns - start_ns >= 20000
+    ) AS wait
+    JOIN text ON text_id = name_id AND regexp_matches(text.text, '^(sem_(timed)?wait|pthread_cond_(timed)?wait|p?poll|p?select|epoll_p?wait|futex'
+        || '|recv|accept|(clock_)?nanosleep|usleep|sleep)')
+    ASOF JOIN pause ON pause.source_id = wait.source_id AND pause.tid = wait.tid AND wait.end_ns >= pause.start_ns
+),
+wait AS (
+    SELECT name, sum(wait_ns) AS wait_ns FROM blocked WHERE wait_ns > 0 GROUP BY name ORDER BY wait_ns DESC, name LIMIT 1
 )
 SELECT count(*) AS pause_count, count(DISTINCT step_id) AS step_count, coalesce(sum(silence_ns), 0)::BIGINT AS silence_ns,
     coalesce(sum(silence_ns) FILTER (step_id IS NOT NULL), 0)::BIGINT AS step_silence_ns,
     coalesce(sum(idle_ns), 0)::BIGINT AS idle_ns,
     arg_max(start_ns, silence_ns) AS longest_start_ns, arg_max(end_ns, silence_ns) AS longest_end_ns,
     (SELECT range_name FROM named) AS range_name, coalesce((SELECT named_ns FROM named), 0)::BIGINT AS named_ns,
+    (SELECT name FROM wait) AS wait_name, coalesce((SELECT wait_ns FROM wait), 0)::BIGINT AS wait_ns,
     (SELECT count(*) FROM step) AS all_step_count, (SELECT count(*) FROM device_busy) AS device_count,
     (SELECT until_ns - from_ns FROM steady_window) AS window_ns
 FROM pause
@@ -82,6 +101,8 @@ class Pauses(NamedTuple):
     longest_end_ns: int | None
     range_name: str | None
     named_ns: int
+    wait_name: str | None
+    wait_ns: int
     all_step_count: int
     device_count: int
     window_ns: int
@@ -100,15 +121,17 @@ def judge(row: Pauses) -> Verdict:
     if not row.pause_count:
         return None
     seen = row.step_count if row.all_step_count else row.pause_count
-    recurring = seen >= THRESHOLDS["min_pauses"].value
+    is_in_all = row.all_step_count > 1 and seen >= max(2, row.all_step_count - 1)
+    recurring = seen >= THRESHOLDS["min_pauses"].value or is_in_all
     name = row.range_name if row.named_ns >= 0.5 * row.silence_ns else None
     inside = f" inside `{name}`" if name else ""
     each_ms = row.step_silence_ns / 1e6 / max(seen, 1)  # all pauses may lie between steps
     is_of_steps = row.step_silence_ns >= 0.5 * row.silence_ns
     idle_share = row.idle_ns / (row.window_ns * max(row.device_count, 1))
     lasting = f"{each_ms:.1f} ms a step" if is_of_steps else f"{row.silence_ns / 1e6:.1f} ms in all"
+    waiting = f", {_what_it_waits_for(row)}" if row.wait_ns >= THRESHOLDS["min_wait"].value * row.silence_ns else ""
     return Finding(
-        summary=f"the launching thread fell silent {format_counted(row.pause_count, 'time')}, {lasting}{inside};"
+        summary=f"the launching thread fell silent {format_counted(row.pause_count, 'time')}, {lasting}{inside}{waiting};"
         f" the device idled for {idle_share:.0%} of the window meanwhile",
         evidence=(
             Evidence(
@@ -119,14 +142,25 @@ def judge(row: Pauses) -> Verdict:
             ),
             Evidence("pauses", float(row.pause_count), "pauses"),
             Evidence("device idle in pauses", idle_share, "share of window"),
+            *(
+                (Evidence(f"the thread in {row.wait_name}", row.wait_ns / row.silence_ns, "share of pauses"),)
+                if waiting
+                else ()
+            ),
         ),
         cure=CURE,
-        confidence=0.9 if name else 0.75,
+        confidence=0.6 if waiting else 0.9 if name else 0.75,
         cleared=f"{format_counted(row.pause_count, 'pause')} of the launching thread, but the device had work meanwhile",
         label=f"{name} takes {each_ms:.2g} ms a step" if name and is_of_steps else "",
         fixes=DATA_FIXES if name and "dataloader" in name.lower() else (),
         max_severity=Severity.CRITICAL if recurring else Severity.LOW,
     )
+
+
+def _what_it_waits_for(row: Pauses) -> str:
+    if "sleep" in (row.wait_name or ""):
+        return f"asleep in {row.wait_name}"
+    return f"waiting in {row.wait_name} for another thread or for requests"
 
 
 LOG_SQL = """

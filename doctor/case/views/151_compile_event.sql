@@ -2,7 +2,10 @@
 -- the recording names them (annotations, operators, Python frames), otherwise launch-to-launch intervals of 10 ms or more in which a freshly
 -- compiled image was loaded: Triton and Inductor use cuModuleLoad..., libraries cuLibraryLoadData. `step_place` counts the steps of a process
 -- from 1; step and place are NULL between steps, as when tuning repeats a kernel so often that it looks like the step. What every call of
--- compiled code does (cache look-ups, running a compiled region) is no compilation.
+-- compiled code does (cache look-ups, running a compiled region) is no compilation. `is_late` leaves out warm-up: torch.compile specialises at the
+-- first call and generalises at the second. Late is what comes from the third step on, or between steps as long as a compiler takes (Inductor
+-- needs 1.5 to 2.6 s a shape on an H200, loading from its cache under 60 ms), or in any step where three quarters of the steps, and at least
+-- three, compile: such a recording shows no state without.
 CREATE TABLE compile_event AS
 WITH compiling AS (
     SELECT text_id, text AS name FROM text
@@ -35,16 +38,25 @@ event AS (
 ),
 counted_step AS (
     SELECT *, row_number() OVER (PARTITION BY source_id, pid ORDER BY start_ns) AS step_place FROM step
+),
+placed AS (
+    SELECT event.*, if(event.start_ns < step.end_ns, step_id, NULL) AS step_id, if(event.start_ns < step.end_ns, step_place, NULL) AS step_place
+    FROM (SELECT event.* FROM event, steady_window WHERE start_ns < until_ns AND end_ns > from_ns) AS event
+    ASOF LEFT JOIN counted_step AS step
+        ON event.source_id = step.source_id AND event.pid = step.pid AND event.start_ns >= step.start_ns
+),
+share AS (
+    SELECT source_id, pid, count(DISTINCT placed.step_id) AS compiling_count, (SELECT count(*) FROM step WHERE (step.source_id, step.pid) = (placed.source_id, placed.pid)) AS step_count
+    FROM placed GROUP BY source_id, pid
 )
-SELECT event.*, if(event.start_ns < step.end_ns, step_id, NULL) AS step_id, if(event.start_ns < step.end_ns, step_place, NULL) AS step_place
-FROM (SELECT event.* FROM event, steady_window WHERE start_ns < until_ns AND end_ns > from_ns) AS event
-ASOF LEFT JOIN counted_step AS step
-    ON event.source_id = step.source_id AND event.pid = step.pid AND event.start_ns >= step.start_ns
-ORDER BY event.start_ns, event.source_id, event.tid;
+SELECT placed.*, coalesce(step_place > 2, end_ns - start_ns >= 100000000)
+    OR (step_id IS NOT NULL AND compiling_count >= greatest(3, 0.75 * step_count)) AS is_late
+FROM placed JOIN share USING (source_id, pid)
+ORDER BY start_ns, source_id, tid;
 
 -- library_load: code_load without what is a recompilation, where there are enough of these to be a cause of their own
 CREATE TABLE library_load AS
-WITH late AS (SELECT * FROM compile_event WHERE step_place > 2 OR (step_place IS NULL AND end_ns - start_ns >= 100000000))
+WITH late AS (SELECT * FROM compile_event WHERE is_late)
 SELECT load.*
 FROM code_load AS load
 WHERE (SELECT count(*) FROM late) < 3 OR NOT EXISTS (

@@ -5,7 +5,13 @@
 -- grouped heads and a causal mask as they are.
 -- Reads the relations softmax and inner_kernel (doctor.case.arrays.attention).
 CREATE TABLE softmax_between AS
-SELECT product_op_id, before_count, after_count, softmax_op_id, after_op_id FROM softmax;
+WITH safe AS (  -- PyTorch's softmax for rows that are wholly masked: tests and a choice behind it, each split in two for large scores
+    SELECT product_op_id, count(*) FILTER (regexp_matches(text, 'isneginf|and_kernel|where_kernel|FillFunctor')) AS safe_count
+    FROM inner_kernel JOIN device_op USING (device_op_id) JOIN text ON text_id = name_id
+    GROUP BY product_op_id HAVING bool_or(text LIKE '%isneginf%')
+)
+SELECT product_op_id, before_count, after_count - coalesce(safe_count, 0) AS after_count, softmax_op_id, after_op_id
+FROM softmax LEFT JOIN safe USING (product_op_id);
 
 CREATE TABLE between_products AS
 SELECT device_op_id, product_op_id FROM inner_kernel

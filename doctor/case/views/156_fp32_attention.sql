@@ -15,7 +15,7 @@ SELECT 1.0 / greatest(2.0, 0.8 * coalesce((
     FROM device ORDER BY memory_bytes DESC NULLS LAST LIMIT 1), 8.0))::DOUBLE AS time_share;
 
 -- fp32_attention: fp32 products around a softmax in a model whose other products are of 16 bits: attention without a fused kernel widens its
--- operands. The type of the model has nothing to do with them. The product behind the softmax is the first fp32 one of the next eight
+-- operands. The type of the model has nothing to do with them. The product behind the softmax is the first fp32 one of the next twelve
 -- operations: where work is reordered, the projection of the values may stand between.
 CREATE TABLE fp32_attention AS
 WITH pair AS (
@@ -23,7 +23,7 @@ WITH pair AS (
     UNION
     SELECT min(near.device_op_id)
     FROM softmax_between JOIN device_op AS softmax ON softmax.device_op_id = softmax_op_id
-    CROSS JOIN range(1, 9) AS eight(place)  -- a join by range would compare every softmax with every operation of its stream
+    CROSS JOIN range(1, 13) AS twelve(place)  -- a join by range would compare every softmax with every operation of its stream
     JOIN device_op AS near ON near.device_op_id = softmax_op_id + place
         AND near.source_id = softmax.source_id AND near.device_id = softmax.device_id AND near.stream_id = softmax.stream_id
     WHERE near.family = 'gemm' AND near.precision = 'fp32' AND before_count <= 12 AND after_count <= 6

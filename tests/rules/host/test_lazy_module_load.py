@@ -131,3 +131,16 @@ def test_leaves_a_silence_before_the_first_of_many_pieces_to_the_step_gap(clinic
     verdicts = clinic.verdicts(program)
     assert RULE not in verdicts.found
     assert "step-gap-scheduler" in verdicts.found
+
+
+def test_threads_that_load_at_the_same_time_share_the_window(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(4):
+        began_us = program.now_us
+        for tid in (4242, 5151):
+            program.now_us = began_us
+            with program.thread(tid):
+                load(program)
+                decode_step(program)
+    verdicts = clinic.verdicts(program)
+    assert verdicts.evidence(RULE, "time in loading intervals") <= 1

@@ -81,3 +81,9 @@ def test_leaves_images_that_come_from_a_cache_to_the_loading_of_code(clinic: Cli
     verdicts = clinic.verdicts(program)
     assert verdicts.first == "lazy-module-load"
     assert RULE not in verdicts.found
+
+
+def test_fires_when_every_step_of_a_short_recording_compiles(clinic: Clinic) -> None:
+    verdicts = clinic.verdicts(decoding(4, {0, 1, 2, 3}, compile_us=40_000))
+    assert verdicts.first == RULE
+    assert "3 compilations" in verdicts.finding(RULE)["summary"]

@@ -1,8 +1,16 @@
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from doctor.convert.conversion import convert_report
 from tests.support import engine_texts as texts
+from tests.support.samples import SAMPLES
 from tests.support.trace_builder import GEMM, Program, decode_step, forward_pass
-from tests.support.verdicts import Clinic
+from tests.support.verdicts import Clinic, verdicts_on
 
 RULE = "step-gap-scheduler"
 BACKWARD = 4321
@@ -117,3 +125,35 @@ def test_one_pause_is_told_in_the_singular(clinic: Clinic) -> None:
     program.silence(20_000)
     decode_step(program)
     assert "fell silent 1 time," in clinic.verdicts(program).finding(RULE)["summary"]
+
+
+def test_pauses_between_all_of_three_steps_are_no_chance(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(3):
+        program.silence(60_000)
+        decode_step(program)
+    verdicts = clinic.verdicts(program)
+    assert verdicts.first == RULE
+    assert verdicts.finding(RULE)["severity"] == "critical"
+
+
+def test_says_that_the_thread_waits_where_the_operating_system_shows_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    export = tmp_path / "waiting.sqlite"
+    convert_report(SAMPLES / "scheduler-pause" / "hostgap-sick.nsys-rep", export)
+    with closing(sqlite3.connect(export)) as connection:
+        connection.execute("INSERT INTO StringIds VALUES (99999, 'sem_wait')")
+        connection.execute("DROP TABLE IF EXISTS OSRT_API")
+        connection.execute(
+            "CREATE TABLE OSRT_API (start INTEGER, end INTEGER, globalTid INTEGER, nameId INTEGER, returnValue INTEGER)"
+        )
+        connection.execute(
+            """INSERT INTO OSRT_API SELECT start + 10000, end - 10000, globalTid, 99999, 0 FROM NVTX_EVENTS
+            WHERE text = 'schedule' OR textId IN (SELECT id FROM StringIds WHERE value = 'schedule')"""
+        )
+        connection.commit()
+    verdicts = verdicts_on(export, capfd)
+    assert verdicts.first == RULE
+    assert "waiting in sem_wait for another thread or for requests" in verdicts.finding(RULE)["summary"]
+    assert verdicts.evidence(RULE, "the thread in sem_wait") > 0.95

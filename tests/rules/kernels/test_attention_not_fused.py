@@ -126,3 +126,21 @@ def test_leaves_a_model_whose_products_are_all_fp32_to_its_type(clinic: Clinic) 
                 program.launch(kernel, kernel_us)
         program.wait()
     assert clinic.verdicts(program).first == "wrong-dtype-fp32"
+
+
+IS_MASKED = "void at::native::vectorized_elementwise_kernel<4, at::native::(anonymous namespace)::isneginf_kernel_impl>"
+ALL_MASKED = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<bool, at::native::and_kernel_cuda>>"
+FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>"
+CHOICE = "void at::native::elementwise_kernel<128, 2, at::native::(anonymous namespace)::where_kernel_impl>"
+CAST = "void at::native::vectorized_elementwise_kernel<8, at::native::bfloat16_copy_kernel_cuda>"
+
+
+def test_sees_a_softmax_that_tests_for_rows_without_any_key(clinic: Clinic) -> None:
+    behind = ((IS_MASKED, 30.0),) * 2 + ((ALL_MASKED, 30.0), (FILL, 1.0)) + ((CHOICE, 90.0),) * 2 + ((CAST, 40.0),) * 2
+    program = Program()
+    for _ in range(5):
+        step(program, ((FP32_PRODUCT, 350.0), (ADD, 100.0), (SOFTMAX, 200.0), *behind, (FP32_PRODUCT, 280.0)))
+    verdicts = clinic.verdicts(program)
+    assert verdicts.first == RULE
+    assert verdicts.evidence(RULE, "fp32 products of attention") > 0.3
+    assert "wrong-dtype-fp32" not in verdicts.found

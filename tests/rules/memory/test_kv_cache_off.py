@@ -32,6 +32,16 @@ def test_fires_when_every_step_is_a_prefill_of_one_token_more(clinic: Clinic) ->
     assert 3.0 < verdicts.finding(RULE)["gain"]["speedup_expected"] <= 5.2
 
 
+def test_fires_where_products_vary_more_than_they_grow(clinic: Clinic) -> None:
+    # products run in tiles: one token more in 2,000 rows rarely adds one, and their time varies by a percent
+    program = steps(list(range(2000, 2008)), 0.0, product_us=100)
+    for place, event in enumerate(
+        event for event in program.events if event.get("name") == GEMM and event.get("cat") == "kernel"
+    ):
+        event["dur"] += (place % 7) * 0.4
+    assert RULE in clinic.verdicts(program).found
+
+
 def test_is_silent_on_decode_behind_a_prefill(clinic: Clinic) -> None:
     assert RULE not in clinic.verdicts(steps([512] + [8] * 12, 0.2, product_us=20)).found
 
