@@ -104,7 +104,7 @@ def load_evidence(
         limit_memory(case, size)
         with contextlib.closing(_fill(case, entries, reader, progress)):
             case.execute("CHECKPOINT")  # closing would do it too, and say nothing of a full disk
-        partial.replace(save)
+        _give_name(partial, save)
     except (duckdb.Error, OSError) as error:
         raise CaseError(f"cannot write {save}: {str(error).splitlines()[0]}") from error
     finally:
@@ -113,6 +113,20 @@ def load_evidence(
     case = connect(save)
     limit_memory(case, size)
     return case
+
+
+def _give_name(partial: Path, save: Path) -> None:
+    """Give a finished case its name, unless another process was faster: that one's case is no less wanted.
+
+    Raises:
+        CaseError: the name is taken.
+    """
+    try:
+        os.link(partial, save)
+    except FileExistsError:
+        raise CaseError(f"{save} exists already: another process has saved it meanwhile") from None
+    except OSError:  # a disk that knows no second names
+        partial.rename(save)
 
 
 def _open_saved(

@@ -109,11 +109,8 @@ def _run(request: _Request) -> int:
     with ProgressBars(is_wanted=request.has_progress) as bars, discovered(request.paths) as found:
         _say_what_was_skipped(found)
         refuse_to_replace((file.path for file in found.evidence), request.output)
-        with (
-            _kept_when_done(request.save),
-            closing(load_evidence(found.evidence, request.save, request.reader, bars.file, window)) as case,
-            bars.stage("diagnosing"),
-        ):
+        case = load_evidence(found.evidence, request.save, request.reader, bars.file, window)
+        with _kept_when_done(request.save), closing(case), bars.stage("diagnosing"):
             say_what_was_left_out(unread_files(case))
             diagnosis = diagnose_case(case, rules, _options(request))
         is_on_screen = request.output_format == "terminal" and request.output is None

@@ -39,6 +39,7 @@ Examples:
   doctor diagnose trace.nsys-rep          what is wrong, and what to change
   doctor explain host-dispatch-bound      the manual page of one problem
 """  # \\b keeps click from wrapping the lines
+_NO_BUGS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 _REPORT_AT = "https://github.com/inference-doctor/inference-doctor/issues"
 
 
@@ -108,8 +109,10 @@ def _usage_line(error: click.ClickException) -> str:
 def _unexpected_line(error: BaseException) -> str:
     if isinstance(error, PermissionError):
         return f"{error.filename or 'a file'} may not be opened: {error.strerror or error}"
-    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}:
+    if isinstance(error, OSError) and error.errno in _NO_BUGS:
         return f"{error.filename or 'the output'} cannot be written: {error.strerror or error}"
+    if isinstance(error, OSError) and error.errno in {errno.ENAMETOOLONG, errno.ELOOP}:
+        return f"{error.filename or 'a file'} cannot be opened: {error.strerror or error}"
     words = str(error).splitlines()[0] if str(error) else "no message"
     return (
         f"unexpected {type(error).__name__}: {words}. This is a bug in doctor: run again with DOCTOR_DEBUG=1 and "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Iterable
@@ -29,18 +30,24 @@ def write_parquet(parts: Iterable[TableRows], path: Path) -> dict[str, int]:
     counts: dict[str, int] = {}
     try:
         unfinished.mkdir()
-        try:
+        with contextlib.ExitStack() as opened:  # a full disk lets none of them close: each says so, none is left to try
             for part in parts:
                 if part.table not in writers:
-                    writers[part.table] = pq.ParquetWriter(unfinished / f"{part.table}.parquet", part.rows.schema)
+                    writer = pq.ParquetWriter(unfinished / f"{part.table}.parquet", part.rows.schema)
+                    writers[part.table] = writer
+                    opened.callback(_close, writer)
                 writers[part.table].write_batch(part.rows)
                 counts[part.table] = counts.get(part.table, 0) + part.rows.num_rows
-        finally:
-            for writer in writers.values():
-                writer.close()
         unfinished.rename(path)
     except (pa.ArrowException, OSError) as error:
         raise UsageError(f"{path} cannot be written: {error}") from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return counts
+
+
+def _close(writer: pq.ParquetWriter) -> None:
+    try:
+        writer.close()
+    finally:
+        writer.is_open = False  # pyarrow would try again when the writer is collected, and print a traceback

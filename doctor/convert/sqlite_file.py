@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 from collections.abc import Iterable
@@ -44,7 +45,8 @@ def write_sqlite(parts: Iterable[TableRows], path: Path) -> dict[str, int]:
     except (sqlite3.Error, OSError) as error:
         raise UsageError(f"{path} cannot be written: {error}") from error
     finally:
-        unfinished.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # on a disk that takes no writing there is nothing to remove
+            unfinished.unlink(missing_ok=True)
     return counts
 
 

@@ -100,3 +100,26 @@ def test_two_may_look_at_one_case(saved: Path) -> None:
     again = [sys.executable, "-m", "doctor.cli.main", "sql", str(saved), "SELECT count(*) FROM kernel"]
     with closing(doctor.open_case(saved)):
         assert subprocess.run(again, capture_output=True, check=False).returncode == 0
+
+
+FASTER = """
+import sys
+from pathlib import Path
+from doctor.cli.main import main
+def hook(event, arguments):
+    if event == "os.link":
+        Path("case.duckdb").write_text("of another process")
+sys.addaudithook(hook)
+sys.exit(main(sys.argv[1:]))
+"""
+"""Another process saves the same case at the moment before this one does."""
+
+
+def test_who_saves_second_leaves_the_case_of_the_first(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FASTER, "diagnose", str(trace_of(sample("growing-kv"))), "--save", "case.duckdb"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    (line,) = ended.stderr.splitlines()
+    assert "another process has saved it meanwhile" in line
+    assert [path.name for path in tmp_path.iterdir()] == ["case.duckdb"]
+    assert (tmp_path / "case.duckdb").read_text() == "of another process"

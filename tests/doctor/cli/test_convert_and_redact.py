@@ -82,3 +82,18 @@ def test_a_cut_trace_becomes_a_trace_that_is_called_incomplete(
     lost, written = capfd.readouterr().err.splitlines()
     assert "the trace is cut" in lost
     assert "incomplete" in written
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["diagnose", "-o"], ["diagnose", "--save"], ["redact", "-o"], ["convert", "-o"]],
+    ids=lambda words: words[0] + words[1],
+)
+def test_a_name_that_is_too_long_is_no_bug(
+    arguments: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command, option = arguments
+    assert main([command, str(report(HEALTHY)), option, str(tmp_path / ("x" * 300 + ".sqlite"))]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "name too long" in line
+    assert "unexpected" not in line

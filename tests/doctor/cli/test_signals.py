@@ -92,7 +92,7 @@ def test_a_signal_while_evidence_is_read_gives_one_line(number: signal.Signals, 
     ("event", "arguments"),
     [
         ("tempfile.mkdtemp", ["diagnose", "packed.nsys-rep.gz"]),
-        ("os.rename", ["diagnose", "packed.nsys-rep.gz", "--save", "out.duckdb"]),
+        ("os.link", ["diagnose", "packed.nsys-rep.gz", "--save", "out.duckdb"]),
         ("sqlite3.connect", ["convert", "packed.nsys-rep.gz", "-o", "out.sqlite"]),
         ("os.rename", ["convert", "packed.nsys-rep.gz", "-o", "out.sqlite"]),
         ("os.rename", ["convert", "packed.nsys-rep.gz", "-o", "out.parquet"]),
