@@ -19,7 +19,8 @@ from tests.support.samples import SAMPLES
 FOUND = find_samples(SAMPLES)
 RECORDINGS = (".nsys-rep", ".pt.trace.json.gz")
 OVER_THE_BOUND = {
-    "engine-sync-every-layer",  # measured 1.17 (1.08 to 1.68), bound 1.05: the host's noise is wider than the win
+    # measured 1077: the whole recording is Inductor, also its trials of kernels between the pauses that the cure removes
+    "compiled-for-every-shape",
 }
 """Samples whose measured win is above the promised bound by more than host noise; `doctor score samples` tells them."""
 

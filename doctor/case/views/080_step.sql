@@ -9,7 +9,9 @@
 CREATE TABLE _annotated_step AS
 WITH named AS (
     SELECT source_id, pid, tid, start_ns + shift_ns AS start_ns, end_ns + shift_ns AS end_ns, regexp_replace(text.text, '\d+', '#', 'g') AS name,
-        start_ns + shift_ns >= from_ns - 1000000 AND start_ns + shift_ns < until_ns AS is_inside,
+        -- a step begins on the host, with what it schedules: the first launch, and with it the window, comes later
+        start_ns + shift_ns >= from_ns - if(EXISTS (SELECT 1 FROM window_request), 1000000, greatest(1000000, (end_ns - start_ns) / 4))
+            AND start_ns + shift_ns < until_ns AS is_inside,
         regexp_matches(text.text, '^(ProfilerStep#|execute_|step\[)') AND end_ns + shift_ns > from_ns AND start_ns + shift_ns < until_ns AS is_mark
     FROM nvtx_range JOIN timeline_source USING (source_id) JOIN text ON text_id = name_id, steady_window
     WHERE end_ns IS NOT NULL AND range_kind <> 'mark'

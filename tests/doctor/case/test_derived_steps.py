@@ -157,6 +157,14 @@ def test_a_wait_in_each_makes_the_same_work_steps() -> None:
     assert told_by(rows.derived()) == {"repeating work"}
 
 
+def test_the_first_step_schedules_before_it_launches() -> None:
+    rows = Rows()
+    for step in range(4):
+        rows.annotation("step", 1_000 + 6_000 * step, 6_990 + 6_000 * step)
+        add_layers(rows, 2_400 + 6_000 * step, layers=100)
+    assert [start for start, _ in steps(rows.derived())] == [1_000 + 6_000 * step for step in range(4)]
+
+
 def test_overlapping_ranges_are_no_steps() -> None:
     rows = decode(5)
     for step in range(5):
