@@ -19,7 +19,7 @@ from tests.support.samples import SAMPLES
 FOUND = find_samples(SAMPLES)
 RECORDINGS = (".nsys-rep", ".pt.trace.json.gz")
 OVER_THE_BOUND = {
-    # measured 1077: the whole recording is Inductor, also its trials of kernels between the pauses that the cure removes
+    # measured 1077: the whole recording is Inductor, also its trials of kernels between the pauses that the cure takes
     "compiled-for-every-shape",
 }
 """Samples whose measured win is above the promised bound by more than host noise; `doctor score samples` tells them."""
