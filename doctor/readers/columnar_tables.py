@@ -48,7 +48,7 @@ class ColumnarTables:
                     rows = rows.filter(_where(batch, only))
                 count += rows.num_rows
                 yield rows
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: names of columns
             self.damage.append(f"{table.name}: damaged after {count:,} rows ({_first_line(error)}); the rest is lost")
         self._seen.add(table.name)
         self._progress(sum(self._sizes[name] for name in self._seen), sum(self._sizes.values()))

@@ -206,7 +206,7 @@ def _begins_with_a_line(chunk: bytes) -> bool:
 def _is_samples(path: Path) -> bool:
     try:
         names = pq.read_schema(path).names
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
         return False
     return "vitals_json" in names
 
@@ -218,5 +218,5 @@ def _parquet_lines(path: Path) -> Iterator[bytes | None]:
             for batch in file.iter_batches(batch_size=1024, columns=["vitals_json"]):
                 for value in batch.column(0).to_pylist():
                     yield str(value).encode() if value is not None else None
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DamagedEvidenceError(f"{path} is a damaged Parquet file: {str(error).splitlines()[0]}") from error

@@ -3,6 +3,7 @@ from __future__ import annotations
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,6 +31,19 @@ def test_a_table_that_is_damaged_is_said_and_the_others_are_read(folder: Path) -
     assert reading.row_counts()["api_call"] == 2241
     assert not reading.facts.is_complete
     assert reading.facts.notes[0].startswith("CUPTI_ACTIVITY_KIND_KERNEL: damaged after 0 rows")
+
+
+@pytest.mark.parametrize("write", [write_arrow_folder, write_parquet_folder])
+def test_names_of_columns_that_are_no_text_cost_their_table_alone(
+    write: Callable[[Path, Path], None], tmp_path: Path
+) -> None:
+    folder = tmp_path / "tables"
+    write(export_with(tmp_path), folder)
+    [kernels] = folder.glob("CUPTI_ACTIVITY_KIND_KERNEL.*")
+    kernels.write_bytes(kernels.read_bytes().replace(b"correlationId", b"\xff\xe1rrelationId"))
+    reading = read_all(folder)
+    assert reading.facts.notes[0].startswith("CUPTI_ACTIVITY_KIND_KERNEL: damaged after 0 rows")
+    assert reading.row_counts()["api_call"] == 2241
 
 
 def test_a_folder_whose_every_table_is_damaged_is_refused(folder: Path) -> None:
