@@ -225,7 +225,7 @@ def _remarks(source: queries.SourceRow) -> tuple[str, ...]:
     A report and its own export would count twice, and two runs in one folder are two cases.
     """
     if source.is_passed_over:
-        return ("read, but not diagnosed: another recording holds more device work",)
+        return ("read, but not diagnosed: another recording holds as much device work, or more",)
     if source.clock_ahead_ns is None:
         return ()
     where = "ahead of" if source.clock_ahead_ns > 0 else "behind"
