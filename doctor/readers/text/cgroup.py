@@ -12,7 +12,7 @@ from typing import Any
 
 from doctor.case.batch import SourceFacts, TableBatch
 from doctor.readers.text.host_processes import ProcessLines
-from doctor.readers.text.scanner import batch_of
+from doctor.readers.text.scanner import emptied
 
 _STAT = re.compile(
     r"(?:^|[\s:])(nr_periods|nr_throttled|throttled_usec|throttled_time|usage_usec)[\s=:]{1,4}(\d{1,15})\b"
@@ -72,10 +72,7 @@ class CgroupScanner:
 
     def drain(self) -> Iterator[TableBatch]:
         """Rows so far."""
-        for table, rows in (*self._rows.items(), ("host_process", self._processes.rows)):
-            if rows:
-                yield batch_of(table, rows, self.kind)
-                rows.clear()
+        yield from emptied({**self._rows, "host_process": self._processes.rows}, self.kind)
 
     def facts(self) -> SourceFacts | None:
         """Close what is open."""

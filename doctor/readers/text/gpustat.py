@@ -12,7 +12,7 @@ from typing import Any
 
 from doctor.case.batch import SourceFacts, TableBatch
 from doctor.formats.nvidia_smi import quantities as q
-from doctor.readers.text.scanner import batch_of
+from doctor.readers.text.scanner import emptied
 
 _MOST_LINE = 4000
 _MOST_PROCESSES = 200
@@ -64,10 +64,7 @@ class GpustatScanner:
 
     def drain(self) -> Iterator[TableBatch]:
         """Rows so far."""
-        for table, rows in self._rows.items():
-            if rows:
-                yield batch_of(table, rows, self.kind)
-                rows.clear()
+        yield from emptied(self._rows, self.kind)
 
     def facts(self) -> SourceFacts | None:
         """What was found."""

@@ -14,7 +14,7 @@ from doctor.case.batch import SourceFacts, TableBatch
 from doctor.formats.nvidia_smi import quantities as q
 from doctor.formats.nvidia_smi.bare_cells import figures_of_cells
 from doctor.formats.nvidia_smi.fields import COUNTERS, QUERY_APPS, QUERY_GPU, REASONS, Field, reasons_of_mask
-from doctor.readers.text.scanner import batch_of
+from doctor.readers.text.scanner import emptied
 
 _FIELD = re.compile(r"([a-z_0-9.]{2,60})(?:\s\[[^\]]{1,8}\])?$")
 _REASON = re.compile(r"clocks_(?:event|throttle)_reasons\.(\w{1,40})$")
@@ -77,10 +77,7 @@ class NvidiaSmiCsvScanner:
 
     def drain(self) -> Iterator[TableBatch]:
         """Rows so far."""
-        for table, rows in self._rows.items():
-            if rows:
-                yield batch_of(table, rows, self.kind)
-                rows.clear()
+        yield from emptied(self._rows, self.kind)
 
     def facts(self) -> SourceFacts | None:
         """What was found."""

@@ -9,7 +9,7 @@ from typing import Any
 from doctor.case.batch import SourceFacts, TableBatch
 from doctor.formats.nvidia_smi import quantities as q
 from doctor.formats.nvidia_smi.fields import CELSIUS, WATTS
-from doctor.readers.text.scanner import batch_of
+from doctor.readers.text.scanner import emptied
 
 _DEVICE_COLUMNS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "gpu": ("device_id", q.small),
@@ -67,10 +67,7 @@ class NvidiaSmiMonitorScanner:
 
     def drain(self) -> Iterator[TableBatch]:
         """Samples so far."""
-        for table, rows in self._rows.items():
-            if rows:
-                yield batch_of(table, rows, self.kind)
-                rows.clear()
+        yield from emptied(self._rows, self.kind)
 
     def facts(self) -> SourceFacts | None:
         """What was found."""

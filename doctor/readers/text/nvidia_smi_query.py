@@ -10,7 +10,7 @@ from doctor.case.batch import SourceFacts, TableBatch
 from doctor.formats.nvidia_smi import quantities as q
 from doctor.formats.nvidia_smi import report
 from doctor.formats.nvidia_smi.device_report import DeviceReport
-from doctor.readers.text.scanner import batch_of
+from doctor.readers.text.scanner import emptied
 
 _DEVICE = re.compile(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s*$")
 _EXTRACTS = ("Clocks Throttle Reasons", "Clocks Event Reasons")
@@ -63,10 +63,7 @@ class NvidiaSmiQueryScanner:
 
     def drain(self) -> Iterator[TableBatch]:
         """Rows of every device whose report has ended."""
-        for table, rows in self._rows.items():
-            if rows:
-                yield batch_of(table, rows, self.kind)
-                rows.clear()
+        yield from emptied(self._rows, self.kind)
 
     def facts(self) -> SourceFacts | None:
         """Close the last device."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from doctor.case.batch import SourceFacts, TableBatch
 from doctor.formats.nvidia_smi import quantities as q
-from doctor.readers.text.scanner import batch_of
+from doctor.readers.text.scanner import emptied
 
 _HEADER = re.compile(r"NVIDIA-SMI\s+([\d.]{1,20})")
 _DRIVER = re.compile(r"Driver Version:\s*([\d.]{1,20})")
@@ -84,10 +84,7 @@ class NvidiaSmiTableScanner:
 
     def drain(self) -> Iterator[TableBatch]:
         """Rows of every look that is closed."""
-        for table, rows in self._rows.items():
-            if rows:
-                yield batch_of(table, rows, self.kind)
-                rows.clear()
+        yield from emptied(self._rows, self.kind)
 
     def facts(self) -> SourceFacts | None:
         """Close the last table."""

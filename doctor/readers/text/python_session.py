@@ -8,7 +8,7 @@ from typing import Any
 
 from doctor.case.batch import SourceFacts, TableBatch
 from doctor.readers.text.engine_lines import MOST_WHOLE
-from doctor.readers.text.scanner import batch_of
+from doctor.readers.text.scanner import emptied
 
 MOST_ANSWER_LINES = 3
 ENGINE = "transformers"
@@ -54,10 +54,7 @@ class PythonSessionScanner:
 
     def drain(self) -> Iterator[TableBatch]:
         """Answers found since the last call."""
-        for table, rows in self._rows.items():
-            if rows:
-                yield batch_of(table, rows, self.kind)
-                rows.clear()
+        yield from emptied(self._rows, self.kind)
 
     def facts(self) -> SourceFacts | None:
         """A session; None where none was answered."""

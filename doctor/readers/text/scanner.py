@@ -79,3 +79,11 @@ def batch_of(table: str, rows: Iterable[Mapping[str, Any]], kind: str) -> TableB
     if unknown:
         raise ValueError(f"no column {', '.join(unknown)} in table {table}")
     return TableBatch(table, pa.table({name: [row.get(name) for row in listed] for name in names}), kind)
+
+
+def emptied(rows_of: Mapping[str, list[dict[str, Any]]], kind: str) -> Iterator[TableBatch]:
+    """The rows gathered for each table as batches; the lists are empty afterwards."""
+    for table, rows in rows_of.items():
+        if rows:
+            yield batch_of(table, rows, kind)
+            rows.clear()
