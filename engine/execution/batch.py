@@ -83,6 +83,43 @@ class BatchNumbers:
     max_k: int
     takes_last: bool
 
+    @classmethod
+    def padding(
+        cls,
+        slot: int,
+        cu_q_B1: NDArray[np.int32],
+        logit_rows_R: NDArray[np.int64],
+        num_columns: int,
+        max_q: int,
+        max_k: int,
+    ) -> BatchNumbers:
+        """A batch of nothing but padding, which no slot of the KV cache holds: inputs of a recorded pass begin so.
+
+        Args:
+            slot: of padding in the runner's buffers.
+            cu_q_B1: how the tokens divide among the rows of the block table.
+            logit_rows_R: tokens of which logits are taken.
+            num_columns: blocks in a row of the block table, M.
+            max_q: see `AttentionMeta`.
+            max_k: see `AttentionMeta`.
+        """
+        num_requests, num_tokens = len(cu_q_B1) - 1, int(cu_q_B1[-1])
+        return cls(
+            token_ids_T=np.zeros(num_tokens, np.int64),
+            positions_T=np.zeros(num_tokens, np.int64),
+            from_last_T=np.zeros(num_tokens, np.int64),
+            slots_T=np.full(num_tokens, slot, np.int64),
+            slot_mapping_T=np.full(num_tokens, -1, np.int64),
+            logit_rows_R=logit_rows_R,
+            row_slots_R=np.full(len(logit_rows_R), slot, np.int64),
+            cu_q_B1=cu_q_B1,
+            seq_lens_B=np.zeros(num_requests, np.int32),
+            block_table_BM=np.zeros((num_requests, num_columns), np.int32),
+            max_q=max_q,
+            max_k=max_k,
+            takes_last=True,
+        )
+
     def arrays(self) -> list[NDArray[np.generic]]:
         """What travels to the device, in a fixed order."""
         return [

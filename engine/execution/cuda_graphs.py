@@ -117,21 +117,9 @@ class DecodeInputs:
 
 def _padding(num_requests: int, num_tokens: int, num_columns: int, sizes: GraphSizes) -> BatchNumbers:
     total = num_requests * num_tokens
-    return BatchNumbers(
-        token_ids_T=np.zeros(total, np.int64),
-        positions_T=np.zeros(total, np.int64),
-        from_last_T=np.zeros(total, np.int64),
-        slots_T=np.full(total, sizes.max_requests, np.int64),
-        slot_mapping_T=np.full(total, -1, np.int64),
-        logit_rows_R=np.arange(total, dtype=np.int64),
-        row_slots_R=np.full(total, sizes.max_requests, np.int64),
-        cu_q_B1=np.arange(0, total + 1, num_tokens, dtype=np.int32),
-        seq_lens_B=np.zeros(num_requests, np.int32),
-        block_table_BM=np.zeros((num_requests, num_columns), np.int32),
-        max_q=num_tokens,
-        max_k=sizes.max_len,
-        takes_last=True,
-    )
+    cu_q_B1 = np.arange(0, total + 1, num_tokens, dtype=np.int32)
+    rows_R = np.arange(total, dtype=np.int64)
+    return BatchNumbers.padding(sizes.max_requests, cu_q_B1, rows_R, num_columns, num_tokens, sizes.max_len)
 
 
 class DecodeGraphs:

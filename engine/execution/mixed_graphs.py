@@ -123,23 +123,10 @@ def _put(kept: NDArray[Any], values: NDArray[Any], padding: int) -> None:
 
 
 def _padding(num_tokens: int, sizes: MixedSizes) -> BatchNumbers:
-    num_requests, num_rows = sizes.num_requests(num_tokens), sizes.num_rows(num_tokens)
+    cu_q_B1 = np.array([0] * sizes.num_requests(num_tokens) + [num_tokens], np.int32)
+    rows_R = np.zeros(sizes.num_rows(num_tokens), np.int64)
     num_columns = padded_width(-(-sizes.max_len // sizes.block_size))
-    return BatchNumbers(
-        token_ids_T=np.zeros(num_tokens, np.int64),
-        positions_T=np.zeros(num_tokens, np.int64),
-        from_last_T=np.zeros(num_tokens, np.int64),
-        slots_T=np.full(num_tokens, sizes.max_requests, np.int64),
-        slot_mapping_T=np.full(num_tokens, -1, np.int64),
-        logit_rows_R=np.zeros(num_rows, np.int64),
-        row_slots_R=np.full(num_rows, sizes.max_requests, np.int64),
-        cu_q_B1=np.array([0] * num_requests + [num_tokens], np.int32),
-        seq_lens_B=np.zeros(num_requests, np.int32),
-        block_table_BM=np.zeros((num_requests, num_columns), np.int32),
-        max_q=num_tokens,
-        max_k=sizes.max_len,
-        takes_last=True,
-    )
+    return BatchNumbers.padding(sizes.max_requests, cu_q_B1, rows_R, num_columns, num_tokens, sizes.max_len)
 
 
 class MixedGraphs:
