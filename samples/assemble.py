@@ -74,14 +74,17 @@ def expected(patient: Patient, found: dict[str, Any]) -> dict[str, Any]:
     """What a diagnosis must say, see `doctor/scoring/expected.py`; `found` is a `measured.json`, or empty."""
     rule = patient.cures or patient.first
     is_compared = "speedup" in found and rule is not None and not patient.compound
-    speedup = {rule: {name: round(found["speedup"][name], 2) for name in ("median", "low", "high")}}
     return {
         "first": patient.first,
         "allowed": sorted(patient.allowed),
         "ruled_out": list(patient.ruled_out),
-        "measured_speedup": speedup if is_compared else {},
+        "measured_speedup": {rule: _rounded(found["speedup"])} if is_compared else {},
         "half": patient.half,
     }
+
+
+def _rounded(speedup: dict[str, float]) -> dict[str, float]:
+    return {name: round(speedup[name], 2) for name in ("median", "low", "high")}
 
 
 def _shipped(patient: Patient) -> tuple[str, ...]:
