@@ -159,7 +159,7 @@ def _of_no_device(row: Captured) -> Finding:
     """Operators, and not one call to a GPU."""
     evidence = (
         Evidence("operators", float(row.operator_count), "operators"),
-        Evidence("the longest operator", row.longest_operator or "unnamed", "words"),
+        Evidence("the longest operator", row.longest_operator or "unnamed", ""),
     )
     if row.other_device:
         return Finding(
