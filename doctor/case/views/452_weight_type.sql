@@ -1,4 +1,5 @@
--- weight_type: the type that the weights are loaded in, as far as settings, logs, configurations and failures tell; one row. `is_wide`: a load that
+-- weight_type: the type that the weights are loaded in, as far as settings, logs, configurations and failures tell; one row where any of them
+-- speaks. `is_wide`: a load that
 -- failed had filled more than 2.5 bytes a parameter by then, a quarter more than a whole model in 16 bits takes, and nothing is quantised.
 -- `is_stored_wide`: the checkpoint lies in fp32 and nobody is told who would narrow it: engines load such a checkpoint in 16 bits, from_pretrained
 -- of transformers takes it as it lies. `is_failed`: memory ran out, and the run's own tensors are the reason.
@@ -31,4 +32,4 @@ SELECT * EXCLUDE (is_of_engine),
     coalesce(NOT is_half AND quantisation IS NULL AND stored = 'float32' AND is_failed AND NOT is_of_engine
         AND coalesce(engine, 'transformers') = 'transformers' AND allocated_bytes >= 2.5 * parameter_count, false) AS is_stored_wide
 FROM joined
-WHERE NOT EXISTS (SELECT 1 FROM engine_choice WHERE setting = 'device' AND told = 'cpu');
+WHERE EXISTS (SELECT 1 FROM engine_evidence) AND NOT EXISTS (SELECT 1 FROM engine_choice WHERE setting = 'device' AND told = 'cpu');
