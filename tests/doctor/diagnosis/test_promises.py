@@ -19,15 +19,17 @@ THREADS = (PID, PID + 1, PID + 2)
 
 @pytest.fixture(scope="module")
 def three_launchers(tmp_path_factory: pytest.TempPathFactory) -> Diagnosis:
-    """Three threads that launch in turn: none of them holds most of the work."""
+    """Three threads that launch at the same time, each on its stream: none of them holds most of the work."""
     program = Program()
     for _ in range(8):
         program.copy("HtoD pinned", 64)
+        began_us = program.now_us
         for tid in THREADS:
+            program.now_us = began_us
             with program.thread(tid):
                 for _ in range(40):
                     program.silence(12)
-                    program.launch(GEMM, 3.0)
+                    program.launch(GEMM, 3.0, stream=tid)
         program.wait()
     return diagnosis_of(program.write(tmp_path_factory.mktemp("launchers") / "trace.json"))
 

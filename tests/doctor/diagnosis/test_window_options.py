@@ -62,7 +62,7 @@ def test_a_window_of_two_steps_holds_two_steps(case: SavedCase) -> None:
     assert (part.window.start_ns, part.window.end_ns) == span
     assert part.window.chosen_by.startswith("--window")
     assert part.window.steps == 2
-    assert finding_of(part, RULE).severity is Severity.LOW  # two steps are not what a run is made of
+    assert finding_of(part, RULE).severity is Severity.CRITICAL  # the program itself calls these two steps
 
 
 @pytest.mark.parametrize("span", [(10, 10), (20, 10)])

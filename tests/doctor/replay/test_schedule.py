@@ -72,7 +72,7 @@ def test_replay_with_random_crossings_agrees_with_one_event_at_a_time(data: st.D
         earlier = np.flatnonzero((ops.start < ops.start[op]) & (ops.stream != ops.stream[op]))
         if len(earlier) and data.draw(st.integers(0, 3)) == 0:
             source[op] = data.draw(st.sampled_from(earlier.tolist()))
-            distance[op] = data.draw(st.floats(0.0, 30_000.0))
+            distance[op] = data.draw(st.integers(0, 30_000))  # whole, as recorded: lengths have 32 bits
     crossed = replace(run, ops=replace(ops, source=source, source_distance=distance))
     schedule, expected = replay_pieces(crossed, plan(crossed)), OneByOne(crossed)
     assert schedule.makespan_ns == pytest.approx(expected.makespan_ns, rel=1e-12)
