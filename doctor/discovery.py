@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import shutil
@@ -30,6 +31,8 @@ _MOST_BYTES_OF_STANDARD_INPUT = 64 * 2**30
 _PIECE_BYTES = 4 * 2**20
 _RECORDING_NAMES = (".nsys-rep", ".qdrep", ".pt.trace.json", ".pt.trace.json.gz")
 _NEVER_EMPTY_NAMES = (*_RECORDING_NAMES, ".json", ".jsonl", ".gz", ".zst", ".sqlite", ".parquet", ".pickle", ".pkl")
+_ABOUT_EVIDENCE = ("README", "LICENSE", "CHANGELOG", "expected.json", "doctor.toml", "pyproject.toml")
+_NO_EVIDENCE_NAMES = (".md", ".rst", ".py", ".sh", ".ipynb", ".html", ".svg", ".png", ".pdf")
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,8 @@ class Discovered:
     Attributes:
         evidence: to be read, without repetition, in the order named, inside a folder by name; at least one of them
             without a fault.
-        skipped: files inside named folders that no reader knows.
+        skipped: files inside named folders that no reader knows, but for those that are about the evidence: a README,
+            the program that was recorded, what `doctor score` expects.
     """
 
     evidence: tuple[EvidencePath, ...]
@@ -102,7 +106,7 @@ def _discover(names: Iterable[str], spooled: Path | None) -> Discovered:
             entries, unknown = _named(name, spooled)
         except EvidenceError as error:
             entries, unknown = [replace(EvidencePath.of(Path(name), error), path=_place(name, spooled))], []
-        skipped.extend(unknown)
+        skipped.extend(name for name in unknown if not _is_about_evidence(Path(name).name))
         for entry in entries:
             found.setdefault(os.path.realpath(entry.path), entry)
     evidence = tuple(found.values())
@@ -211,18 +215,24 @@ def _sorted_out(entries: Iterable[EvidencePath]) -> tuple[list[EvidencePath], li
     return found, unknown
 
 
+def _is_about_evidence(name: str) -> bool:
+    return name.startswith(_ABOUT_EVIDENCE) or name.endswith(_NO_EVIDENCE_NAMES)
+
+
 def _is_lost(path: Path, error: EvidenceError) -> bool:
     """Tell evidence that cannot be read from what merely lies beside it.
 
     Nothing in an unknown or empty file tells: an empty log says that nothing was logged, an empty recording that one
-    was lost, and only the name knows which it is.
+    was lost, and only the name knows which it is. So it is with a link to what is gone.
     """
     if isinstance(error, UnknownEvidenceError):
         return path.name.endswith(_RECORDING_NAMES)
     try:
         status = path.stat()
-    except OSError:
-        return True
+    except OSError as fault:
+        if fault.errno == errno.ELOOP:  # a link to itself never was a file
+            return False
+        return fault.errno != errno.ENOENT or path.name.endswith(_NEVER_EMPTY_NAMES)
     if not stat.S_ISREG(status.st_mode):
         return False
     return status.st_size > 0 or path.name.endswith(_NEVER_EMPTY_NAMES)

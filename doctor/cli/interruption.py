@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any, NoReturn
 
 from doctor.cli.exit_codes import ExitCode
 
@@ -36,19 +37,39 @@ class Interruption:
 
     def __init__(self) -> None:
         self.number: signal.Signals | None = None
+        self._heard: set[int] = set()
         self._last = -_UNWINDING_SECONDS
+        self._alarm_before: Any = None
 
     def hear(self, number: int, frame: FrameType | None) -> None:
         """Take a signal.
 
         Raises:
-            Interrupted: always, but for those that come while the program unwinds.
+            Interrupted: always, but for those that come while the program unwinds. Of these another signal than those
+                heard before is kept until the time to unwind is over: a supervisor sends SIGTERM once.
         """
-        now = time.monotonic()
+        since = time.monotonic() - self._last
+        is_another = number not in self._heard
+        self._heard.add(number)
         self.number = self.number or signal.Signals(number)
-        if now - self._last < _UNWINDING_SECONDS:
-            return
-        self._last = now
+        if since >= _UNWINDING_SECONDS:
+            self._interrupt()
+        if is_another:
+            if self._alarm_before is None:
+                self._alarm_before = signal.signal(signal.SIGALRM, self._ring)
+            signal.setitimer(signal.ITIMER_REAL, _UNWINDING_SECONDS - since)
+
+    def forget(self) -> None:
+        """Raise nothing from now on."""
+        if self._alarm_before is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, self._alarm_before)
+
+    def _ring(self, number: int, frame: FrameType | None) -> None:
+        self._interrupt()
+
+    def _interrupt(self) -> NoReturn:
+        self._last = time.monotonic()
         raise Interrupted
 
     @property
@@ -79,5 +100,6 @@ def listening() -> Iterator[Interruption]:
     try:
         yield heard
     finally:
+        heard.forget()
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -80,6 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if heard.number is not None or isinstance(error, click.exceptions.Abort | KeyboardInterrupt):
                 if is_terminal(sys.stderr):
                     click.echo(err=True)  # the keyboard's ^C stands there
+                heard.forget()
                 say(heard.words)  # whatever the error: DuckDB makes one of its own out of a signal
                 return heard.exit_code
             return _failed(error)

@@ -9,6 +9,7 @@ import pytest
 
 from doctor.discovery import discovered
 from doctor.errors import UnknownEvidenceError, UsageError
+from tests.support.samples import sample
 
 
 def kineto(path: Path) -> Path:
@@ -32,10 +33,30 @@ def test_a_named_file_is_found_under_the_name_the_user_gave(tmp_path: Path, monk
 def test_a_folder_gives_its_evidence_by_name_at_any_depth(tmp_path: Path) -> None:
     kineto(tmp_path / "b.json")
     kineto(tmp_path / "a" / "z.json")
-    (tmp_path / "README.md").write_text("about these traces\n")
+    (tmp_path / "notes.txt").write_text("about these traces\n")
     with discovered([str(tmp_path)]) as result:
         assert [entry.path.name for entry in result.evidence] == ["b.json", "z.json"]
-        assert [Path(name).name for name in result.skipped] == ["README.md"]
+        assert [Path(name).name for name in result.skipped] == ["notes.txt"]
+
+
+def test_what_is_about_the_evidence_is_passed_by_without_a_word() -> None:
+    folder = sample("launch-bound-decode-nsys-report")
+    assert {path.name for path in folder.iterdir()} >= {"README.md", "expected.json"}
+    with discovered([str(folder)]) as result:
+        assert [entry.path.name for entry in result.evidence] == ["launch-sick.nsys-rep", "launch-sick.sqlite.gz"]
+        assert result.skipped == ()
+
+
+def test_links_that_lead_nowhere_are_passed_by_unless_a_recording_is_gone(tmp_path: Path) -> None:
+    kineto(tmp_path / "trace.json")
+    (tmp_path / "loop.json").symlink_to(tmp_path / "loop.json")
+    (tmp_path / "latest").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "here").symlink_to(tmp_path)
+    (tmp_path / "gone.nsys-rep").symlink_to(tmp_path / "nowhere")
+    with discovered([str(tmp_path)]) as result:
+        assert [entry.path.name for entry in result.evidence] == ["gone.nsys-rep", "trace.json"]
+        assert [entry.fault is None for entry in result.evidence] == [False, True]
+        assert [Path(name).name for name in result.skipped] == ["latest", "loop.json"]
 
 
 def test_hidden_files_and_folders_are_passed_by(tmp_path: Path) -> None:
@@ -53,10 +74,10 @@ def test_a_pattern_gives_what_it_matches(tmp_path: Path) -> None:
 
 def test_a_pattern_passes_by_what_is_no_evidence(tmp_path: Path) -> None:
     kineto(tmp_path / "trace.json")
-    (tmp_path / "README.md").write_text("about these traces\n")
+    (tmp_path / "notes.txt").write_text("about these traces\n")
     with discovered([str(tmp_path / "*")]) as result:
         assert [entry.path.name for entry in result.evidence] == ["trace.json"]
-        assert [Path(name).name for name in result.skipped] == ["README.md"]
+        assert [Path(name).name for name in result.skipped] == ["notes.txt"]
 
 
 def test_a_pattern_that_matches_no_evidence_is_refused(tmp_path: Path) -> None:

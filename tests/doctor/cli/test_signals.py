@@ -156,3 +156,13 @@ def test_a_stream_that_was_closed_before_is_no_bug(closed: int, code: int) -> No
     ended = subprocess.run(command, capture_output=True, check=False)
     assert ended.returncode == code
     assert b"unexpected" not in ended.stderr
+
+
+def test_sigterm_right_after_a_ctrl_c_that_nobody_took_ends_the_program(tmp_path: Path) -> None:
+    (tmp_path / "rules").mkdir()
+    swallowed = "try: os.kill(os.getpid(), signal.SIGINT); signal.pause()\n    except KeyboardInterrupt: pass"
+    at_judging = f"{swallowed}\n    {KILL}\n    signal.pause()"
+    (tmp_path / "rules" / "own.py").write_text(RULE.format(at_import="", at_judging=at_judging, sql="SELECT 1"))
+    ended = doctor(tmp_path, "diagnose", TRACE, "--rules", "rules", "--select", "own-rule")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", WORDS[signal.SIGINT])
+    nothing_is_left(tmp_path, "rules")
