@@ -99,9 +99,10 @@ class BinShares:
 
 def rows_in(connection: duckdb.DuckDBPyConnection, table: str) -> bool:
     """Tell whether a table or view exists and holds a row."""
-    if not connection.execute(_KNOWN, {"name": table}).fetchall():
+    try:
+        return bool(connection.execute(f'SELECT 1 FROM "{table}" LIMIT 1').fetchall())
+    except duckdb.CatalogException:
         return False
-    return bool(connection.execute(f'SELECT 1 FROM "{table}" LIMIT 1').fetchall())
 
 
 def sources(connection: duckdb.DuckDBPyConnection) -> tuple[SourceRow, ...]:
@@ -161,12 +162,6 @@ def select(connection: duckdb.DuckDBPyConnection, sql: str, values: dict[str, An
     # a literal such as 2.0 is DECIMAL in DuckDB; rules and JSON want plain numbers
     return [tuple(float(value) if isinstance(value, Decimal) else value for value in row) for row in rows]
 
-
-_KNOWN = """
-SELECT 1 FROM duckdb_tables() WHERE table_name = $name
-UNION ALL
-SELECT 1 FROM duckdb_views() WHERE view_name = $name
-"""
 
 _SOURCES = """
 SELECT path, kind, tool, is_complete, notes,

@@ -151,8 +151,10 @@ def _judge_all(connection: duckdb.DuckDBPyConnection, rules: Iterable[Rule]) -> 
     cleared: list[RuledOut] = []
     not_run: list[NotRun] = []
     checked_count = 0
+    read = {table for rule in rules for sign in rule.signs for table in sign.reads}
+    filled = {table for table in read if queries.rows_in(connection, table)}
     for rule in rules:
-        visible = [sign for sign in rule.signs if all(queries.rows_in(connection, table) for table in sign.reads)]
+        visible = [sign for sign in rule.signs if filled.issuperset(sign.reads)]
         if not visible:
             not_run.append(NotRun(rule.about.id, rule.needs))
             continue

@@ -5,14 +5,17 @@ collector, caches without a bound. Emptying the allocator's cache does not help,
 
 How it is detected: the level between steps (the least of each of 40 pieces of the series, the first fifth left out as warm-up) rises
 along a line: a straight line explains at least 90 % of it and it grows by at least 5 % of the device. In a snapshot's history as much
-must be freed as a loop does; then the stacks whose blocks stay are named. Samples of a process or device are the weaker sign, since
-they show what is reserved.
+must be freed as a loop does, and more than one pass of the model must be seen; then the stacks whose blocks stay are named. Samples of a
+process or device are the weaker sign, since they show what is reserved.
 
-When it is not this: reserved memory that grows while allocated memory is level is caching. A KV cache that is reserved for every
-request grows with the requests: `kv-unpaged-contiguous`. Loading allocates and frees little. A process' host memory:
-`host-memory-leak`.
+When it is not this: one forward pass keeps its activations for the backward pass, layer by layer along a line: there the lines around the
+layers (embedding, last norm, head) were run once, in a loop over steps they come back as the layers do. A trace needs three steps. A
+sequence that grows replaces its keys and values by longer ones: nothing old stays. Reserved memory that grows while allocated memory is
+level is caching. A KV cache that is reserved for every request grows with the requests: `kv-unpaged-contiguous`. Loading allocates and
+frees little. A process' host memory: `host-memory-leak`.
 """
 
+import re
 from typing import NamedTuple
 
 from doctor.rule import About, Cleared, Evidence, Finding, Fix, Rule, Severity, Sign, Stage, Threshold, Verdict, Where
@@ -35,6 +38,9 @@ THRESHOLDS = {
     "least_start": Threshold(
         0.3, "share of the highest level at the start", source="a leak starts from a loaded model"
     ),
+    "least_kept": Threshold(
+        0.5, "share of the growth in blocks made all along", source="a growing sequence keeps its last blocks only"
+    ),
     "grave_ns": Threshold(24 * 3600e9, "ns until the device is full", source="rule of thumb: a day"),
 }
 
@@ -43,12 +49,17 @@ WITH size AS (
     SELECT max(total_bytes) AS total_bytes FROM (
         SELECT max(total_bytes) AS total_bytes FROM oom_event UNION ALL SELECT max(memory_total_bytes) FROM gpu_sample
         UNION ALL SELECT max(memory_bytes) FROM device)
+),
+kept AS (
+    SELECT sum(held_bytes) FILTER (share_of_history >= 0.5) AS kept_bytes, arg_max(stack, held_bytes) AS stack,
+        arg_max(held_bytes, held_bytes) FILTER (stack IS NOT NULL) AS held_bytes, sum(held_bytes) AS lasting_bytes
+    FROM lasting_stack
 )
 SELECT series, trend.device_id, pid, fit_share, growth_bytes, least_bytes, most_bytes, span_ns, coalesce(freed_share, 1.0) AS freed_share,
-    coalesce(total_bytes, most_bytes) AS total_bytes, (SELECT max(group_bytes) FROM reserved_cache) AS cache_bytes,
-    (SELECT any_value(stack) FROM (SELECT stack FROM lasting_stack WHERE stack IS NOT NULL LIMIT 1)) AS stack,
-    (SELECT any_value(held_bytes) FROM (SELECT held_bytes FROM lasting_stack WHERE stack IS NOT NULL LIMIT 1)) AS held_bytes
-FROM memory_trend AS trend, size
+    coalesce(total_bytes, most_bytes) AS total_bytes, (SELECT max(group_bytes) FROM reserved_cache) AS cache_bytes, kept.stack, kept.held_bytes,
+    CASE WHEN lasting_bytes > 0 THEN coalesce(kept_bytes, 0) END AS kept_bytes, is_one_pass,
+    (SELECT any_value(pass_name) FROM recorded_pass) AS pass_name, EXISTS (SELECT 1 FROM recorded_pass) AS has_stacks
+FROM memory_trend AS trend, size, kept
 WHERE series IN ({series})
 ORDER BY (fit_share > $least_fit) DESC, growth_bytes DESC LIMIT 1
 """
@@ -74,8 +85,13 @@ class Trend(NamedTuple):
     cache_bytes: int | None
     stack: str | None
     held_bytes: int | None
+    kept_bytes: int | None
+    is_one_pass: bool | None
+    pass_name: str | None
+    has_stacks: bool
 
 
+_CACHE = re.compile(r"cache|past_key|\bkv|key_value", re.IGNORECASE)
 WHAT = {
     "allocator": "allocated memory",
     "profiler": "allocated memory",
@@ -85,23 +101,37 @@ WHAT = {
 }
 
 
+def _other_growth(row: Trend) -> str | None:
+    """What grows that is no leak; None where nothing speaks for anything else."""
+    is_loading = (
+        row.series in {"process", "device"} and row.least_bytes < THRESHOLDS["least_start"].value * row.most_bytes
+    )
+    is_replaced = (
+        row.series == "allocator"
+        and row.kept_bytes is not None
+        and row.kept_bytes < THRESHOLDS["least_kept"].value * (row.growth_bytes or 0)
+        and _CACHE.search(row.stack or "") is not None
+    )
+    if row.cache_bytes:
+        return "by caches reserved whole for each request"
+    if is_loading or row.freed_share < THRESHOLDS["least_freed"].value:
+        return "next to nothing is freed: something is being loaded"
+    if row.is_one_pass and row.series == "allocator":
+        of = f" of {row.pass_name}: the lines around what repeats in it were run once" if row.pass_name else ""
+        return f"within one pass{of}"
+    if row.is_one_pass:
+        return "three steps were not recorded: one pass may keep what it makes until its end"
+    return "by longer keys and values in place of shorter ones: a sequence grows" if is_replaced else None
+
+
 def judge(row: Trend) -> Verdict:
     """A line, long enough, in a loop."""
     if row.fit_share is None or row.growth_bytes is None or row.fit_share <= THRESHOLDS["least_fit"].value:
         return None
     if row.growth_bytes <= 0 or row.growth_bytes < THRESHOLDS["least_share"].value * row.total_bytes:
         return None
-    if row.cache_bytes:
-        return Cleared(
-            f"memory grows by {format_bytes(row.growth_bytes)}, but by caches reserved whole for each request"
-        )
-    is_loading = (
-        row.series in {"process", "device"} and row.least_bytes < THRESHOLDS["least_start"].value * row.most_bytes
-    )
-    if is_loading or row.freed_share < THRESHOLDS["least_freed"].value:
-        return Cleared(
-            f"memory grows by {format_bytes(row.growth_bytes)}, but next to nothing is freed: something is being loaded"
-        )
+    if (other := _other_growth(row)) is not None:
+        return Cleared(f"memory grows by {format_bytes(row.growth_bytes)}, but {other}")
     full_ns = None
     if row.span_ns:
         full_ns = max(row.total_bytes - row.most_bytes, 0) / row.growth_bytes * row.span_ns
@@ -122,7 +152,7 @@ def judge(row: Trend) -> Verdict:
         ),
         severity=Severity.CRITICAL if full_ns is not None and full_ns < THRESHOLDS["grave_ns"].value else Severity.HIGH,
         bytes=row.growth_bytes,
-        confidence=0.8 if row.series in {"allocator", "printed"} else 0.65,
+        confidence=0.8 if row.series == "printed" or (row.series == "allocator" and row.has_stacks) else 0.65,
     )
 
 

@@ -1,7 +1,59 @@
+-- lasting_stack: stacks whose blocks, made while the history was recorded, are alive at its end, by what they hold; a leak is among the first. Where no
+-- stack was recorded, blocks of one size stand for one. `share_of_history` is small where each block takes the place of a smaller one.
+CREATE TABLE lasting_stack AS
+WITH span AS (
+    SELECT source_id, device_id, min(time_ns) AS start_ns, max(time_ns) AS end_ns FROM allocator_step GROUP BY ALL
+)
+SELECT block.source_id, block.device_id, text AS stack, count(*) AS block_count, sum(size_bytes)::BIGINT AS held_bytes,
+    (max(allocated_ns) - min(allocated_ns)) / nullif(max(end_ns) - min(start_ns), 0) AS share_of_history
+FROM allocator_block AS block JOIN span USING (source_id, device_id) LEFT JOIN text ON text_id = stack_id
+WHERE block_state <> 'inactive' AND allocated_ns >= start_ns
+GROUP BY block.source_id, block.device_id, text, CASE WHEN text IS NULL THEN size_bytes END
+ORDER BY held_bytes DESC, stack;
+
+-- recorded_pass: for each device's history, whether all that repeats in it lies within one call of a module, such as the layers of one forward pass:
+-- of the function that holds the repeated work, as many lines were run once (embedding, last norm, head) as again and again. In a loop over steps
+-- every line of the model comes back with each step. `pass_name` is that function; a history without stacks has no row.
+CREATE TABLE recorded_pass AS
+WITH made AS (
+    SELECT source_id, device_id, stack_id, row_number() OVER (PARTITION BY source_id, device_id ORDER BY step_id) AS place,
+        count(*) OVER (PARTITION BY source_id, device_id) AS alloc_count
+    FROM allocator_step WHERE action = 'alloc'
+),
+seen AS (
+    SELECT source_id, device_id, text, count(*) AS made_count,
+        count(*) >= 5 AND (max(place) - min(place)) / any_value(alloc_count) >= 0.5 AS is_repeated
+    FROM made JOIN text ON text_id = stack_id GROUP BY source_id, device_id, text
+),
+frame AS (
+    SELECT source_id, device_id, made_count, is_repeated, frames[place] AS frame, frames[place + 1:place + 2] AS callers
+    FROM (SELECT *, string_split(text, ' < ') AS frames, unnest(range(1, len(string_split(text, ' < ')) + 1)) AS place FROM seen)
+),
+line AS (
+    SELECT source_id, device_id, regexp_extract(frame, '^([^(]+\([^:)]+)', 1) AS function, callers, frame, bool_or(is_repeated) AS is_repeated,
+        coalesce(sum(made_count) FILTER (is_repeated), 0) AS repeated_count
+    FROM frame WHERE regexp_matches(frame, '^(forward\w*|\w+_forward|__call__|call|apply) \(')
+    GROUP BY ALL
+),
+pass AS (
+    SELECT source_id, device_id, function, callers, sum(repeated_count) AS repeated_count,
+        count(*) FILTER (is_repeated) AS repeated_line_count, count(*) FILTER (NOT is_repeated) AS once_line_count
+    FROM line GROUP BY ALL
+),
+whole AS (
+    SELECT source_id, device_id, sum(made_count) FILTER (is_repeated) AS repeated_count FROM seen GROUP BY ALL
+)
+SELECT whole.source_id, whole.device_id, any_value(function || ')') AS pass_name, whole.repeated_count IS NULL OR count(function) > 0 AS is_one_pass
+FROM whole LEFT JOIN pass ON pass.source_id = whole.source_id AND pass.device_id IS NOT DISTINCT FROM whole.device_id AND repeated_line_count > 0
+    AND once_line_count >= repeated_line_count AND pass.repeated_count >= 0.8 * whole.repeated_count
+GROUP BY whole.source_id, whole.device_id, whole.repeated_count
+ORDER BY whole.source_id, whole.device_id;
+
 -- memory_trend: whether memory rises steadily. A series is cut into 40 pieces of equally many entries and the least of each piece is taken, which is
 -- the level between steps; the first fifth is warm-up. `series` says what was measured: allocator (snapshot history), profiler (events of a trace),
 -- printed (what a program printed of it),
 -- process (a process on a device), device, host (resident memory of a process). `freed_share` tells a loop from loading: frees against allocations.
+-- `is_one_pass` tells growth within one pass of a model: of an allocator's history by its stacks, of a trace by its steps; unknown for the others.
 CREATE TABLE memory_trend AS
 WITH series AS (
     SELECT 'allocator' AS series, source_id, device_id, NULL::BIGINT AS pid, step_id AS place, time_ns, allocated_bytes AS level_bytes
@@ -32,14 +84,17 @@ warm AS (
 SELECT series, source_id, device_id, pid, count(*) AS piece_count, regr_r2(level_bytes, piece) AS fit_share,
     (regr_slope(level_bytes, piece) * (max(piece) - min(piece)))::BIGINT AS growth_bytes,
     min(level_bytes)::BIGINT AS least_bytes, max(level_bytes)::BIGINT AS most_bytes, (max(end_ns) - min(start_ns))::BIGINT AS span_ns,
-    any_value(freed_share) AS freed_share
+    any_value(freed_share) AS freed_share,
+    CASE series WHEN 'allocator' THEN any_value(is_one_pass)
+        WHEN 'profiler' THEN coalesce(any_value(step_count), 0) < 3 END AS is_one_pass
 FROM warm LEFT JOIN (
     SELECT 'allocator' AS series, source_id, device_id,
         count(*) FILTER (action = 'free') / nullif(count(*) FILTER (action = 'alloc'), 0) AS freed_share
     FROM allocator_step GROUP BY ALL
-) USING (series, source_id, device_id)
+) USING (series, source_id, device_id) LEFT JOIN recorded_pass USING (source_id, device_id)
+    LEFT JOIN (SELECT source_id, count(*) AS step_count FROM usual_step GROUP BY source_id) USING (source_id)
 WHERE piece > pieces / 5
-GROUP BY ALL HAVING count(*) >= 16
+GROUP BY series, source_id, device_id, pid HAVING count(*) >= 16
 ORDER BY series, source_id, device_id, pid;
 
 -- memory_spike: the highest level of the allocator against the level that memory falls back to, and the stack of the largest block made just before
@@ -71,18 +126,6 @@ SELECT high.source_id, high.device_id, peak_bytes, base_bytes::BIGINT AS base_by
             AND step_id BETWEEN peak_step_id - 64 AND peak_step_id) AS stack
 FROM high
 ORDER BY high.source_id, high.device_id;
-
--- lasting_stack: stacks whose blocks, made while the history was recorded, are alive at its end, by what they hold; a leak is among the first.
-CREATE TABLE lasting_stack AS
-WITH span AS (
-    SELECT source_id, device_id, min(time_ns) AS start_ns, max(time_ns) AS end_ns FROM allocator_step GROUP BY ALL
-)
-SELECT block.source_id, block.device_id, text AS stack, count(*) AS block_count, sum(size_bytes)::BIGINT AS held_bytes,
-    (max(allocated_ns) - min(allocated_ns)) / nullif(max(end_ns) - min(start_ns), 0) AS share_of_history
-FROM allocator_block AS block JOIN span USING (source_id, device_id) LEFT JOIN text ON text_id = stack_id
-WHERE block_state <> 'inactive' AND allocated_ns >= start_ns
-GROUP BY ALL
-ORDER BY held_bytes DESC, stack;
 
 -- level_spike: the highest level of a device that was looked at again and again, or of an allocator that a program printed, against the level
 -- before and behind it; one row a series. What is seen of a device may be somebody else's who came and went; `is_own` tells the allocator.

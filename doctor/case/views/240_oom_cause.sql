@@ -9,7 +9,7 @@ WITH cache AS (
 ),
 trend AS (
     SELECT max(growth_bytes) AS growth_bytes FROM memory_trend
-    WHERE series IN ('allocator', 'process') AND fit_share > 0.9 AND coalesce(freed_share, 1) >= 0.3
+    WHERE series IN ('allocator', 'process') AND fit_share > 0.9 AND coalesce(freed_share, 1) >= 0.3 AND NOT coalesce(is_one_pass, false)
 ),
 abandoned AS (
     SELECT max(CASE WHEN compute_count = 0 AND unsized_count = 0 AND process_list IN ('none', 'listed') AND NOT is_pid_namespace THEN unlisted_bytes

@@ -15,6 +15,8 @@ _ALLOCATOR = re.compile(
     r"torch::unwind|CapturedTraceback|gather_with_cpp|CachingAllocator|^c10::|empty_generic|empty_cuda"
 )
 _INTERPRETER = re.compile(r"^_?Py\w|^__libc|^_start$")
+_PLUMBING = frozenset({"_call_impl", "_wrapped_call_impl"})
+"""Two frames of torch/nn/modules/module.py before every module's own: they would fill half of a stack."""
 
 
 class StackTexts:
@@ -39,6 +41,7 @@ class StackTexts:
 def _joined(frames: list[Any]) -> str | None:
     named = [frame for frame in frames[:_MOST_LISTED] if isinstance(frame, dict) and _word(frame, "name")]
     python = [frame for frame in named if _word(frame, "filename").endswith(".py")]
+    python = [frame for frame in python if _word(frame, "name") not in _PLUMBING] or python
     chosen = python or list(islice(filter(_is_of_a_program, named), MOST_FRAMES))
     return " < ".join(_frame(frame) for frame in chosen[:MOST_FRAMES]) or None
 
