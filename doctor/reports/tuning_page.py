@@ -17,7 +17,7 @@ from doctor.reports.presentation import Presentation
 from doctor.reports.text_console import as_text
 from doctor.tuning.command_line import Change
 from doctor.tuning.outcome import Promise, Speed, Step, Trial, Tuning, Verdict
-from doctor.units import format_speedup
+from doctor.units import format_counted, format_speedup
 
 SCHEMA = "doctor.tuning/1"
 _WIDEST = 120
@@ -43,12 +43,25 @@ def render_tuning(tuning: Tuning, output: str, presentation: Presentation) -> st
 def verdict(tuning: Tuning) -> str:
     """The whole search in a sentence."""
     first, last = tuning.steps[0].speed, tuning.steps[-1].speed
-    runs = f"{tuning.run_count} runs"
+    runs = format_counted(tuning.run_count, "run")
+    forbidden = _forbidden(tuning)
+    if not tuning.changes and forbidden:
+        return f"Nothing was changed: {forbidden}. {_speed(first)} tokens/s after {runs}, {tuning.ended}"
     if not tuning.changes:
         return f"Nothing to change: {_speed(first)} tokens/s after {runs}, {tuning.ended}"
     return (
         f"{format_speedup(tuning.speedup)} faster: {_speed(first)} -> {_speed(last)} tokens/s in {runs}; {tuning.ended}"
+        f"{f'. {forbidden[0].upper()}{forbidden[1:]}' if forbidden else ''}"
     )
+
+
+def _forbidden(tuning: Tuning) -> str:
+    """What is advised and may not be changed; empty where nothing is."""
+    by_reason: dict[str, list[str]] = {}
+    for trial in tuning.forbidden:
+        by_reason.setdefault(trial.note, []).append(f"`{trial.setting}`")
+    told = [f"{' and '.join(settings)} cannot be tried, since {reason}" for reason, settings in by_reason.items()]
+    return f"advised {'; '.join(told)}" if told else ""
 
 
 def _terminal(tuning: Tuning, presentation: Presentation) -> str:
@@ -69,7 +82,7 @@ def _table(trials: Iterable[Trial]) -> Table:
     table.add_column(overflow="fold")
     for trial in trials:
         style = "green" if trial.verdict is Verdict.KEPT else ""
-        what = ", ".join(_plain(change) for change in trial.changes)
+        what = _what(trial)
         table.add_row(f"  {trial.verdict.value}", f"{wording.clean(trial.rule)}: {what}", style=style)
         table.add_row("", _came_of(trial))
     return table
@@ -173,12 +186,16 @@ def _findings(step: Step) -> str:
 def _cells(trial: Trial) -> tuple[str, ...]:
     return (
         wording.clean(trial.rule),
-        ", ".join(_plain(change) for change in trial.changes),
+        _what(trial),
         _UNKNOWN if trial.after is None else _speed(trial.after),
         _UNKNOWN if trial.speedup is None else format_speedup(trial.speedup),
         _promised(trial.promise),
         f"{trial.verdict.value}{f': {wording.clean(trial.note)}' if trial.note else ''}",
     )
+
+
+def _what(trial: Trial) -> str:
+    return ", ".join(_plain(change) for change in trial.changes) or wording.clean(trial.setting)
 
 
 def _promised(promise: Promise | None) -> str:

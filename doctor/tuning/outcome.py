@@ -43,6 +43,8 @@ class Verdict(StrEnum):
     NO_WIN = "no win"
     REFUSED = "refused"
     """The program would not run with it."""
+    FORBIDDEN = "forbidden"
+    """Another option of the command fixes what it would change: it was not run."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +66,11 @@ class Trial:
         setting: as the fix states it.
         changes: what it came to on this command.
         verdict: what became of it.
-        before: runs of the command without it; None where it was refused.
+        before: runs of the command without it; None where it was refused or forbidden.
         after: runs with it.
         pairs: how often both were measured, one after the other.
         promise: of the finding.
-        note: what the program said where it refused.
+        note: what the program said where it refused, or which option forbids it.
     """
 
     rule: str
@@ -133,6 +135,11 @@ class Tuning:
     def speedup(self) -> float:
         """Speed of the last step over that of the first."""
         return self.steps[-1].speed.median / self.steps[0].speed.median
+
+    @property
+    def forbidden(self) -> tuple[Trial, ...]:
+        """What the last diagnosis advises and the command does not allow."""
+        return tuple(trial for trial in self.steps[-1].trials if trial.verdict is Verdict.FORBIDDEN)
 
     @property
     def changes(self) -> tuple[Change, ...]:

@@ -15,10 +15,12 @@ from doctor.errors import UsageError
 from doctor.formats.private_paths import without_folders
 from doctor.readers import registry
 from doctor.tuning.command_line import CommandLine, Manual, Option
+from doctor.tuning.conditions import FREE, Fixed, asks_for_condition, fixed_by
 from doctor.tuning.outcome import Speed
 
 BENCH_SCHEMA = "engine.bench/1"
-_HELP_SECONDS = 60
+_TELLING_SECONDS = 60.0
+"""For what a program says of itself: it does no work for that."""
 _MOST_NOTE = 240
 
 
@@ -61,17 +63,27 @@ class Program:
 
     def manual(self, line: CommandLine) -> Manual:
         """What the program's help says of its options; nothing is known where it has none."""
+        return Manual.parse(self._told((*line.head, "--help")))
+
+    def fixed(self, line: CommandLine) -> Fixed:
+        """What a condition on the command fixes, as `PROGRAM conditions --json` says it."""
+        return (
+            fixed_by(line, self._told((*line.head[:-1], "conditions", "--json"))) if asks_for_condition(line) else FREE
+        )
+
+    def _told(self, words: tuple[str, ...]) -> str:
+        """What a command prints about the program; nothing where it fails or takes too long."""
+        if not words:
+            return ""
+        printed, said = self._folder / "told.txt", self._folder / "told.log"
         try:
-            told = subprocess.run(
-                [*line.head, "--help"],
-                capture_output=True,
-                timeout=_HELP_SECONDS,
-                check=False,
-                stdin=subprocess.DEVNULL,
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return Manual()
-        return Manual.parse(told.stdout.decode("utf-8", "replace"))
+            failure = self._finish(words, printed, said, min(self._timeout_s, _TELLING_SECONDS))
+            return "" if failure else printed.read_text("utf-8", "replace")
+        except UsageError:
+            return ""
+        finally:
+            printed.unlink(missing_ok=True)
+            said.unlink(missing_ok=True)
 
     def run(self, line: CommandLine) -> Measured | Refused:
         """Start the command once.
@@ -93,14 +105,15 @@ class Program:
                 Option("--trace", (str(trace),)),
             )
         )
-        failure = self._finish(recorded.words, printed, said)
+        failure = self._finish(recorded.words, printed, said, self._timeout_s)
         if failure is not None:
             return Refused(failure)
         speed = _speed(printed)
         evidence = tuple(path for path in (trace, printed, said) if path.is_file() and registry.knows(path))
         return Measured(line, speed, evidence)
 
-    def _finish(self, words: tuple[str, ...], printed: Path, said: Path) -> str | None:
+    @staticmethod
+    def _finish(words: tuple[str, ...], printed: Path, said: Path, timeout_s: float) -> str | None:
         """Run to the end; why it failed, None where it did not."""
         with printed.open("wb") as out, said.open("wb") as err:
             try:
@@ -108,9 +121,9 @@ class Program:
             except OSError as error:
                 raise UsageError(f"{words[0]} cannot be started: {error.strerror or error}") from error
             try:
-                code = process.wait(self._timeout_s)
+                code = process.wait(timeout_s)
             except subprocess.TimeoutExpired:
-                return f"it ran longer than {self._timeout_s:g} s"
+                return f"it ran longer than {timeout_s:g} s"
             finally:
                 _end(process)
         return None if code == 0 else _last_line(said) or f"exit code {code}"

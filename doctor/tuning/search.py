@@ -11,8 +11,10 @@ from doctor.diagnosis.outcome import Diagnosis, RankedFinding
 from doctor.errors import UsageError
 from doctor.rule import Severity
 from doctor.tuning.command_line import CommandLine, Manual, Option, Setting, changes
+from doctor.tuning.conditions import FREE
 from doctor.tuning.outcome import Found, Promise, Speed, Step, Trial, Tuning, Verdict
 from doctor.tuning.program import Measured, Program, Refused
+from doctor.units import format_counted
 
 TARGET = "engine"
 """Fixes of this target are options of `python -m engine bench`."""
@@ -71,11 +73,13 @@ class _Search:
         self._tell = tell
         self._program = Program(folder, plan.repeats, plan.timeout_s)
         self._manual = Manual()
+        self._fixed = FREE
         self._failed: set[Setting] = set()
         self._tried: set[frozenset[Option]] = set()
 
     def run(self) -> Tuning:
         self._manual = self._program.manual(self._given)
+        self._fixed = self._program.fixed(self._given)
         self._tried.add(frozenset(self._given.options))
         here = self._program.run(self._given)
         if isinstance(here, Refused):
@@ -95,6 +99,10 @@ class _Search:
         trials: list[Trial] = []
         better: Measured | None = None
         for suggestion in self._suggestions(diagnosis):
+            if because := self._fixed.forbids(suggestion.setting):
+                if all(trial.setting != suggestion.text for trial in trials):
+                    trials.append(Trial(suggestion.rule, suggestion.text, (), Verdict.FORBIDDEN, note=because))
+                continue
             line = here.line.changed_by(suggestion.setting, self._manual)
             if line == here.line or frozenset(line.options) in self._tried or suggestion.setting in self._failed:
                 continue
@@ -150,8 +158,8 @@ class _Search:
 
     def _why_it_ends(self, last: Step) -> str:
         if self._program.run_count >= self._plan.most_runs:
-            return f"the program was started {self._program.run_count} times, which is the limit"
-        if last.trials:
+            return f"the limit of {format_counted(self._plan.most_runs, 'start')} is reached"
+        if any(trial.verdict is not Verdict.FORBIDDEN for trial in last.trials):
             return "nothing that was tried is faster"
         return "the diagnosis suggests no other option" if last.findings else "the diagnosis finds nothing"
 

@@ -21,6 +21,11 @@ STEPS, BATCH, LAYERS = 8, 8, 8
 MIB = 2**20
 FUSED, IN_PIECES = (FLASH,), (GEMM, ADD, ADD, ADD, GEMM)
 """Attention as one kernel, and as several."""
+CONDITIONS: dict[str, dict[str, Any]] = {
+    "no-cuda-graphs": {"cuda_graphs": False},
+    "micro-batch-small": {"micro_batch_size": 1},
+}
+"""Options that a condition fixes."""
 
 
 @click.group()
@@ -46,6 +51,7 @@ def engine() -> None:
 @click.option("--unsteady", type=float, default=0.0, help="Share by which every other run is slower.")
 @click.option("--thinking", type=float, default=20.0, help="Microseconds between steps that no option takes away.")
 @click.option("--overlap/--no-overlap", default=None)
+@click.option("--condition", type=click.Choice(("no-cuda-graphs", "micro-batch-small")))
 @click.option("--speechless", is_flag=True, help="Print something else.")
 @click.option("--slow-start", is_flag=True, help="Never come to an end.")
 def bench(repeat: int, trace: Path | None, **options: Any) -> None:
@@ -53,6 +59,7 @@ def bench(repeat: int, trace: Path | None, **options: Any) -> None:
     while options["slow_start"]:
         sys.stdin.read()
         time.sleep(1)
+    options.update(CONDITIONS.get(options["condition"], {}))
     refuse(options)
     program = played(options)
     if trace is not None:
@@ -64,6 +71,13 @@ def bench(repeat: int, trace: Path | None, **options: Any) -> None:
         return
     click.echo(json.dumps({"schema": "engine.bench/1", "output_tokens": STEPS * BATCH, "seconds": seconds,
                            "output_tokens_per_s": STEPS * BATCH / seconds, "repeats": repeats}))  # fmt: skip
+
+
+@engine.command()
+@click.option("--json", "as_json", is_flag=True)
+def conditions(as_json: bool) -> None:
+    """List conditions."""
+    click.echo(json.dumps([{"name": name, "sick": sick, "cure": {}} for name, sick in CONDITIONS.items()]))
 
 
 def refuse(options: dict[str, Any]) -> None:

@@ -116,7 +116,56 @@ def test_a_win_within_the_spread_of_the_runs_is_measured_in_turn(tune: Tuner) ->
 def test_the_number_of_starts_is_limited(tune: Tuner) -> None:
     told = tune("--no-cuda-graphs", "--most-runs", "1")
     assert told.report["runs"] == 1
-    assert told.report["ended"] == "the program was started 1 times, which is the limit"
+    assert told.report["ended"] == "the limit of 1 start is reached"
+
+
+@pytest.mark.parametrize(
+    ("condition", "advised", "fixed"),
+    [
+        ("no-cuda-graphs", "--cuda-graphs", "cuda-graphs=false"),
+        ("micro-batch-small", "drop --micro-batch-size", "micro-batch-size=1"),
+    ],
+)
+def test_what_a_condition_forbids_is_named_with_what_forbids_it(
+    tune: Tuner, condition: str, advised: str, fixed: str
+) -> None:
+    told = tune(f"--condition {condition}", "--at-least", "medium", output_format="terminal")
+    assert told.code == 0
+    page = " ".join(told.out.split())
+    reason = f"--condition {condition} fixes {fixed}"
+    assert page.startswith(f"Nothing was changed: advised `{advised}`")
+    assert f"cannot be tried, since {reason}. " in page
+    assert " after 1 run, the diagnosis suggests no other option" in page
+    assert "forbidden" in page
+    told = tune(f"--condition {condition}", "--at-least", "medium")
+    assert {(trial["verdict"], trial["note"]) for trial in told.report["steps"][0]["trials"]} == {("forbidden", reason)}
+
+
+def test_a_condition_forbids_nothing_else(tune: Tuner) -> None:
+    told = tune("--condition no-cuda-graphs --bookkeeping audit", "--at-least", "medium")
+    assert told.report["changes"] == ["--bookkeeping audit -> --bookkeeping lean"]
+    assert told.report["steps"][-1]["trials"][-1]["verdict"] == "forbidden"
+
+
+HELPLESS = """
+import os, signal, sys
+with open(sys.argv[0] + ".pids", "a") as file:
+    print(os.getpid(), file=file)
+os.fork()
+signal.pause()
+"""
+
+
+def test_a_program_whose_help_never_ends_is_given_up_after_the_time_allowed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "helpless.py"
+    program.write_text(HELPLESS)
+    assert main(["tune", "--timeout", "0.5", "--", sys.executable, str(program)]) == 2
+    assert "it ran longer than 0.5 s" in capfd.readouterr().err
+    pids = [int(line) for line in Path(f"{program}.pids").read_text("utf-8").split()]
+    assert len(pids) == 2
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
 def test_the_folder_holds_both_reports_and_the_recordings(tune: Tuner, tmp_path: Path) -> None:
