@@ -46,11 +46,11 @@ class EngineConfig:
         max_num_batched_tokens: tokens in a step at most; longer prompts are cut into chunks.
         batch_window_s: how long dynamic batching waits for more requests, seconds.
         micro_batch_size: sequences in one forward pass; None is the whole batch.
-        cuda_graphs: replay recorded decode steps; None does so wherever a step can be recorded.
+        cuda_graphs: replay recorded decode steps; unset does so wherever a step can be recorded.
         max_cudagraph_capture_size: tokens of the largest step with prompts that replays a recorded graph (of the next
             of many sizes); larger ones launch their kernels one by one, and 0 has all of them do so. Without effect
             where `cuda_graphs` is off.
-        overlap: schedule step n+1 while step n runs; None does so on a GPU.
+        overlap: schedule step n+1 while step n runs; unset does so on a GPU.
         step_wait: "event" waits for the asynchronous copy of a step's tokens, "device" waits for the whole device.
         staging: host memory of the step's inputs, "pinned" or "pageable".
         layer_boundary: "synchronize" waits for the device after every layer.

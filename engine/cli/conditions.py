@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 import click
 
+from engine.cli.engine_options import as_typed
 from engine.conditions import CONDITIONS
 
 
@@ -26,4 +27,4 @@ def conditions(as_json: bool) -> None:
 
 
 def _options(options: dict[str, object]) -> str:
-    return " ".join(f"{name}={str(value).lower()}" for name, value in options.items())
+    return " ".join(as_typed(name, value) for name, value in options.items())

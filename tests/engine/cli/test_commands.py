@@ -69,6 +69,7 @@ def request_lines(requests: MixedRequests) -> list[dict[str, Any]]:
         ["--kv", "concat"],
         ["--speculate", "ngram"],
         ["--micro-batch-size", "2"],
+        ["--micro-batch-size", "none", "--num-blocks", "None", "--speculate", "none"],
         ["--condition", "micro-batch-small"],
         ["--condition", "micro-batch-small", "--cured"],
     ],
@@ -208,11 +209,22 @@ def test_conditions_lists_every_condition_with_its_cure(capsys: pytest.CaptureFi
     assert [item["name"] for item in json.loads(capsys.readouterr().out)] == list(CONDITIONS)
 
 
+def test_the_options_that_conditions_prints_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["conditions"]) == 0
+    listed = re.findall(r"^ {4}(?:sick|cure): (.*)$", capsys.readouterr().out, re.MULTILINE)
+    assert len(listed) == 2 * len(CONDITIONS)
+    for options in listed:
+        typed = re.sub(r"--\S+ left to the engine", "", options).split()
+        assert main(["bench", "--model", "nothing", *typed]) == 2
+        assert "config.json does not exist" in capsys.readouterr().err, options
+
+
 BAD = {
     "no such checkpoint": (["--model", "nothing"], "config.json does not exist"),
     "option out of range": (["--block-size", "0"], "block_size must be at least 1, not 0"),
     "unknown option": (["--blok-size", "3"], "No such option"),
     "value of another type": (["--block-size", "x"], "'x' is not a valid integer"),
+    "neither value nor none": (["--micro-batch-size", "nine"], "'nine' is not a valid integer"),
     "unknown choice": (["--kv", "tape"], "'tape' is not one of 'paged', 'contiguous', 'concat'"),
     "unknown condition": (["--condition", "flu"], "unknown condition 'flu'"),
     "nsys without a GPU": (["--profile", "nsys"], "use --profile torch"),
