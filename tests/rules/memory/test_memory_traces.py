@@ -30,6 +30,20 @@ def test_a_cache_is_reserved_whole_for_each_request(names: tuple[str, ...], clin
     assert {"fragmentation", "memory-leak-growth"} <= verdicts.ruled_out.keys()
 
 
+SHAPE = '{"num_hidden_layers": 16, "hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 8, "torch_dtype": "float16"}'
+
+
+def test_what_is_won_of_a_reserved_cache_is_what_requests_leave_unused(clinic: Clinic) -> None:
+    alone = clinic.told(shared_trace("h200/oomkv.pickle")).finding("kv-unpaged-contiguous")
+    assert alone["gain"] is None or alone["gain"]["bytes"] is None
+    assert "no snapshot says" in alone["summary"]
+    assert not any("preallocated" in fix["setting"] for fix in alone["fixes"])
+    lengths = "isl,osl,tok/s\n9000,4107,900\n"
+    beside = clinic.told(shared_trace("h200/oomkv.pickle"), SHAPE, lengths).finding("kv-unpaged-contiguous")
+    used = 34 * (9000 + 4107) * 2 * 16 * 8 * 128 * 2
+    assert beside["gain"]["bytes"] == 1088 * 128 * 2**20 - used
+
+
 def test_the_text_alone_says_that_the_run_itself_fills_the_card(clinic: Clinic) -> None:
     verdicts = clinic.told(shared_trace("h200/oomkv.txt"))
     assert verdicts.found == {"headroom-thin"}
