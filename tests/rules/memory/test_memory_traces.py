@@ -30,7 +30,10 @@ def test_a_cache_is_reserved_whole_for_each_request(names: tuple[str, ...], clin
     assert {"fragmentation", "memory-leak-growth"} <= verdicts.ruled_out.keys()
 
 
-SHAPE = '{"num_hidden_layers": 16, "hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 8, "torch_dtype": "float16"}'
+SHAPE = (
+    '{"num_hidden_layers": 16, "hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 8,'
+    ' "torch_dtype": "float16"}'
+)
 
 
 def test_what_is_won_of_a_reserved_cache_is_what_requests_leave_unused(clinic: Clinic) -> None:
