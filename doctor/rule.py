@@ -105,12 +105,17 @@ class Cure:
         is_host_work: the cure saves host time only, so its win is clamped to the time the device was idle.
         device_divisor: for cures that merge device work: the win is clamped to window - busy / device_divisor.
         spread: factor of uncertainty of this class of cure (1.3 host, 1.5 replaced kernels, 2.0 structural).
+        at_most: what a better cure of the same problem takes away as well; counts for the bound alone.
+        seen_share: of the time that the cure takes away in a loop, the share that lies in the window: between n steps
+            there are n - 1 pauses.
     """
 
     steps: tuple[CureStep, ...]
     is_host_work: bool = True
     device_divisor: float = 1.0
     spread: float = 1.3
+    at_most: tuple[CureStep, ...] = ()
+    seen_share: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -180,6 +185,9 @@ class Finding:
         speedup_expected: what is likely, likewise.
         label: names the culprit in the finding's title, such as the range of a step gap.
         max_severity: a cap, for causes seen once only.
+        verify: replaces the rule's, where the problem has several causes and each is seen to be gone in its own way.
+        question: what settles whether there is a problem at all, where the evidence cannot tell. Such a finding is
+            ranked by its replayed win and promises none; the question stands in place of `verify`.
     """
 
     summary: str
@@ -194,6 +202,8 @@ class Finding:
     fixes: tuple[Fix, ...] = ()
     label: str = ""
     max_severity: Severity = Severity.CRITICAL
+    verify: str = ""
+    question: str = ""
 
 
 @dataclass(frozen=True)

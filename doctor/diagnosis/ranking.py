@@ -109,7 +109,8 @@ def _place(suspect: Suspect, dispatch_share: float, replayed: Severity) -> tuple
     if stage is Stage.OPPORTUNITY:
         return (3, -suspect.share, suspect.rule.about.id)
     least = max(SPECIFIC_LEAST_SHARE, SPECIFIC_LEAST_OF_DISPATCH * dispatch_share)
-    is_one_off = suspect.finding.max_severity <= Severity.LOW
+    # a question is capped too, and is answered first where most of the time hangs on it
+    is_one_off = suspect.finding.max_severity <= Severity.LOW and not suspect.finding.question
     if stage is Stage.SPECIFIC and suspect.share >= least and not is_one_off:
         return (0, -suspect.share, suspect.rule.about.id)
     return (2 if is_one_off else 1, -suspect.share, suspect.rule.about.id)
@@ -136,13 +137,15 @@ def _after_first(ordered: Sequence[Suspect], position: int, replay: Replay | Non
     first, suspect = ordered[0], ordered[position]
     if replay is None or not replay.quality.is_trusted or not 0 < position <= THEN_COUNT:
         return None
-    if first.finding.cure is None or suspect.finding.cure is None:
-        return None
+    if first.finding.cure is None or suspect.finding.cure is None or first.finding.question or suspect.finding.question:
+        return None  # a cure that may be none is no ground to stand on
     return replay.win(suspect.finding.cure, on_top_of=(first.finding.cure,)).speedup_expected
 
 
 def _gain(suspect: Suspect, replay: Replay | None) -> Gain | None:
     win = suspect.win
+    if suspect.finding.question:
+        return None
     if win is None:
         return _stated_gain(suspect.finding)
     if replay is None or not replay.quality.is_trusted:
@@ -167,6 +170,10 @@ def _title(rule: Rule, finding: Finding) -> str:
     return f"{rule.about.title}: {finding.label}" if finding.label else rule.about.title
 
 
+def _verify(rule: Rule, finding: Finding) -> str:
+    return finding.question or finding.verify or rule.verify
+
+
 def _ranked(suspect: Suspect, replay: Replay | None, then: float | None) -> RankedFinding:
     rule, finding = suspect.rule, suspect.finding
     return RankedFinding(
@@ -179,7 +186,7 @@ def _ranked(suspect: Suspect, replay: Replay | None, then: float | None) -> Rank
         same_cause_as=None,
         evidence=finding.evidence,
         fixes=finding.fixes or rule.fixes,
-        verify=rule.verify,
+        verify=_verify(rule, finding),
         after_first_speedup=then,
     )
 
@@ -196,7 +203,7 @@ def _follower(follower: Suspect, principal: Suspect) -> RankedFinding:
         same_cause_as=principal.rule.about.id,
         evidence=finding.evidence,
         fixes=finding.fixes or rule.fixes,
-        verify=rule.verify,
+        verify=_verify(rule, finding),
     )
 
 

@@ -5,17 +5,20 @@ and answers clients. Where that is done on the thread that launches work, the de
 
 How it is detected: a silence of a launching thread (no API call at all) that is twenty times its usual silence before
 a launch and at least 500 us (50 us on a thread that replays whole steps as graphs, which has little else to do), in at
-least three steps, or between all steps of a recording of three. An annotation range that covers it gives its name.
-Where calls of the operating system are recorded, a thread that waits in one of them does no work of its own: it waits
-for another thread, or no request came; the summary says so, and the server's log tells which. The win is the run
-replayed with silences of the usual length, so a pause behind a full queue costs nothing. In a log that tells host and
-device time of each step, the host takes at least 15 % more; or requests run, a process fills its core, and the device
-is busy for less than 70 %; or a table has the same load faster without the server between.
+least three steps, or between all steps of a recording of three. An annotation range that covers it gives its name. The
+win is the run replayed with silences of the usual length, so a pause behind a full queue costs nothing. In a log that
+tells host and device time of each step, the host takes at least 15 % more; or requests run, a process fills its core,
+and the device is busy for less than 70 %; or a table has the same load faster without the server between.
 
 When it is not this: silences around module loading are `lazy-module-load`; a thread that waits in a call is
-`sync-in-step`; many short silences are `host-dispatch-bound`. A process that has no requests is idle, not slow.
+`sync-in-step`; many short silences are `host-dispatch-bound`. A process that has no requests is idle, not slow, and its
+silences look alike. The host works where the operating system's calls were recorded and show no wait, where an
+annotation, Python frames or operators fill the silence, where a step has begun or its results have not been fetched,
+where the program trains, or where a log says that requests run. Without any of these the finding is a question: it is
+low where the thread is seen to wait, medium where nothing tells, promises nothing, and says what would settle it.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from doctor.rule import (
@@ -51,68 +54,150 @@ THRESHOLDS = {
     "min_cpu": Threshold(0.9, "of one core", source="vllm-project/vllm#580: one Python process at 100 %"),
     "max_busy": Threshold(0.7, "share of the time", source="vllm-project/vllm#580: 50 % served, 90 to 100 % offline"),
     "min_ratio": Threshold(1.2, "x", source="rule of thumb: a server costs less than that"),
-    "min_wait": Threshold(
-        0.8, "share of the pauses", source="own H200 recordings: 0.99 where a server has no requests"
+    "min_wait": Threshold(0.8, "share of the pauses", source="own H200 recordings: 0.99 where no requests come"),
+    "min_own": Threshold(0.5, "share of the pauses", source="the larger part tells what they are"),
+    "min_operators": Threshold(0.03, "share of a pause", source="own H200 recordings: 0.037 to 0.23, idle none"),
+    "max_range": Threshold(
+        3, "pauses", source="a longer range, as of a whole request, says nothing of the pause in it"
     ),
+    "min_asked_ns": Threshold(1e6, "ns", source="a server that waited for each request would serve hundreds a second"),
+    "min_loaded": Threshold(0.8, "share of a log's samples", source="requests run nearly always"),
     "min_pauses": Threshold(
-        3, "steps with a pause", source="a cause seen once or twice is not what the run is made of"
+        3, "steps with a pause", source="what is seen once or twice is not what the run is made of"
     ),
 }
 
-SQL = """
+SQL = r"""
 WITH named AS (
-    SELECT range_name, sum(silence_ns) AS named_ns FROM pause WHERE range_name IS NOT NULL
+    SELECT range_name, sum(silence_ns) AS named_ns, count(*) AS named_count FROM pause WHERE range_name IS NOT NULL
     GROUP BY range_name ORDER BY named_ns DESC, range_name LIMIT 1
 ),
-blocked AS (  -- calls of the operating system that let the thread wait, in the pause that they end in
-    SELECT text.text AS name, least(wait.end_ns, pause.end_ns) - greatest(wait.start_ns, pause.start_ns) AS wait_ns
-    FROM (
-        SELECT source_id, tid, name_id, start_ns + shift_ns AS start_ns, end_ns + shift_ns AS end_ns
-        FROM os_call JOIN timeline_source USING (source_id) WHERE end_ns - start_ns >= 20000
-    ) AS wait
-    JOIN text ON text_id = name_id AND regexp_matches(text.text, '^(sem_(timed)?wait|pthread_cond_(timed)?wait|p?poll|p?select|epoll_p?wait|futex'
-        || '|recv|accept|(clock_)?nanosleep|usleep|sleep)')
-    ASOF JOIN pause ON pause.source_id = wait.source_id AND pause.tid = wait.tid AND wait.end_ns >= pause.start_ns
-),
 wait AS (
-    SELECT name, sum(wait_ns) AS wait_ns FROM blocked WHERE wait_ns > 0 GROUP BY name ORDER BY wait_ns DESC, name LIMIT 1
+    SELECT name, sum(sum(wait_ns)) OVER () AS all_wait_ns, sum(sum(lock_ns)) OVER () AS lock_ns
+    FROM pause_wait GROUP BY name ORDER BY sum(wait_ns) DESC, name LIMIT 1
+),
+known AS (  -- of the pauses that were looked into, the longest
+    SELECT sum(silence_ns) AS known_ns, sum(silence_ns) FILTER (is_waiting_range AND NOT is_data_range) AS waiting_range_ns,
+        sum(silence_ns) FILTER (coalesce(is_data_range, false) OR coalesce(NOT is_waiting_range AND (is_frame OR range_ns <= $max_range * silence_ns), false)
+            OR coalesce(operator_ns, 0) >= $min_operators * silence_ns OR NOT coalesce(is_at_rest, true)) AS own_ns
+    FROM pause WHERE is_looked_into
+)
+pausing AS (
+    SELECT source_id, pid, tid FROM pause GROUP BY ALL ORDER BY sum(silence_ns) DESC, source_id, pid, tid LIMIT 1
+),
+worked AS (  -- the thread's time before the first pause, between two, and behind the last
+    SELECT start_ns - lag(end_ns, 1, from_ns) OVER (ORDER BY start_ns) AS work_ns, lag(end_ns) OVER (ORDER BY start_ns) IS NULL AS is_at_edge
+    FROM pause SEMI JOIN pausing USING (source_id, pid, tid), steady_window
+    UNION ALL
+    SELECT until_ns - max(end_ns), true FROM pause SEMI JOIN pausing USING (source_id, pid, tid), steady_window GROUP BY until_ns
 )
 SELECT count(*) AS pause_count, count(DISTINCT step_id) AS step_count, coalesce(sum(silence_ns), 0)::BIGINT AS silence_ns,
-    coalesce(sum(silence_ns) FILTER (step_id IS NOT NULL), 0)::BIGINT AS step_silence_ns,
-    coalesce(sum(idle_ns), 0)::BIGINT AS idle_ns,
-    arg_max(start_ns, silence_ns) AS longest_start_ns, arg_max(end_ns, silence_ns) AS longest_end_ns,
-    (SELECT range_name FROM named) AS range_name, coalesce((SELECT named_ns FROM named), 0)::BIGINT AS named_ns,
-    (SELECT name FROM wait) AS wait_name, coalesce((SELECT wait_ns FROM wait), 0)::BIGINT AS wait_ns,
-    (SELECT count(*) FROM step) AS all_step_count, (SELECT count(*) FROM device_busy) AS device_count,
-    (SELECT until_ns - from_ns FROM steady_window) AS window_ns
+    coalesce(sum(idle_ns), 0)::BIGINT AS idle_ns, arg_max(start_ns, silence_ns) AS longest_start_ns, arg_max(end_ns, silence_ns) AS longest_end_ns,
+    (SELECT range_name FROM named) AS range_name, coalesce((SELECT named_ns FROM named), 0)::BIGINT AS named_ns, coalesce((SELECT named_count FROM named), 0)::BIGINT AS named_count,
+    EXISTS (SELECT 1 FROM step, named WHERE chosen_by = 'nvtx:' || regexp_replace(range_name, '\d+', '#', 'g')) AS is_named_step,
+    (SELECT name FROM wait) AS wait_name, coalesce((SELECT all_wait_ns FROM wait), 0)::BIGINT AS wait_ns, coalesce((SELECT lock_ns FROM wait), 0)::BIGINT AS lock_ns,
+    EXISTS (SELECT 1 FROM os_call JOIN timeline_source USING (source_id)) AS has_os_calls, coalesce((SELECT waiting_range_ns / known_ns FROM known), 0) AS waiting_range_share, coalesce((SELECT own_ns / known_ns FROM known), 0) AS own_share,
+    EXISTS (SELECT 1 FROM text WHERE regexp_matches(lower(text), 'backward|optimizer\.(step|zero_grad)')) AS is_training,
+    EXISTS (SELECT 1 FROM step WHERE regexp_matches(lower(chosen_by), 'nvtx:.*decode')) AS is_decoding, (SELECT sum(busy_count) / sum(sample_count) FROM engine_queue) AS loaded_share,
+    (SELECT count(*) FROM step) AS all_step_count, (SELECT count(*) FROM device_busy) AS device_count, (SELECT until_ns - from_ns FROM steady_window) AS window_ns,
+    (SELECT median(work_ns) FROM worked WHERE NOT is_at_edge) AS work_ns, (SELECT min(work_ns) FROM worked WHERE is_at_edge) AS least_edge_ns,
+    (SELECT max(work_ns) FROM worked WHERE is_at_edge) AS most_edge_ns, (SELECT count(*) FROM worked) AS worked_count
 FROM pause
 """
 
 
 class Pauses(NamedTuple):
-    """Long silences of launching threads in the window."""
+    """Long silences of launching threads in the window, and what is known of them."""
 
     pause_count: int
     step_count: int
     silence_ns: int
-    step_silence_ns: int
     idle_ns: int
     longest_start_ns: int | None
     longest_end_ns: int | None
     range_name: str | None
     named_ns: int
+    named_count: int
+    is_named_step: bool
     wait_name: str | None
     wait_ns: int
+    lock_ns: int
+    has_os_calls: bool
+    waiting_range_share: float
+    own_share: float
+    is_training: bool
+    is_decoding: bool
+    loaded_share: float | None
     all_step_count: int
     device_count: int
     window_ns: int
+    work_ns: float | None
+    least_edge_ns: int | None
+    most_edge_ns: int | None
+    worked_count: int
+
+    @property
+    def seen_share(self) -> float:
+        """Of the pauses of as many steps: a window that begins and ends with whole work holds one pause less."""
+        edges = (self.least_edge_ns, self.most_edge_ns)
+        is_whole = all(edge is not None and self.work_ns and 0.5 <= edge / self.work_ns <= 1.5 for edge in edges)
+        return 1 - 1 / self.worked_count if is_whole else 1.0
+
+    @property
+    def name(self) -> str | None:
+        """The range that most of the silence lies in."""
+        return self.range_name if self.named_ns >= 0.5 * self.silence_ns else None
+
+    @property
+    def label(self) -> str:
+        """What takes the time, and how long; a step's own range names no culprit within it."""
+        is_told = self.name and not self.is_named_step
+        return f"{self.name} takes {self.named_ns / self.named_count / 1e6:.3g} ms each time" if is_told else ""
+
+    @property
+    def idle_share(self) -> float:
+        """Idle time of the devices in the pauses, of the window."""
+        return self.idle_ns / (self.window_ns * max(self.device_count, 1))
+
+    @property
+    def is_wait_seen(self) -> bool:
+        """True where the operating system, or the name of what covers the pauses, shows that the thread waits."""
+        least = THRESHOLDS["min_wait"].value
+        return self.wait_ns >= least * self.silence_ns or self.waiting_range_share >= least
+
+    @property
+    def is_lock(self) -> bool:
+        """True where it waits in the way of Python's interpreter lock, which another thread holds."""
+        return self.lock_ns >= 0.5 * max(self.wait_ns, 1)
+
+    @property
+    def is_asked(self) -> bool:
+        """True where the pauses may as well be the want of requests."""
+        is_worked_in = self.own_share >= THRESHOLDS["min_own"].value or (self.has_os_calls and not self.is_wait_seen)
+        is_loaded = (self.loaded_share or 0.0) >= THRESHOLDS["min_loaded"].value
+        is_short = self.silence_ns < THRESHOLDS["min_asked_ns"].value * self.pause_count
+        return not (is_worked_in or is_loaded or is_short or self.is_training or self.is_decoding or self.is_lock)
 
 
+# What the host makes in a pause goes up behind it; copies of the same size are of the same input.
+INPUTS = """
+    SELECT op.device_op_id, launch.host_call_id, op.size_bytes
+    FROM device_op AS op JOIN launch USING (device_op_id), steady_window
+    WHERE op.kind = 'memcpy' AND op.copy_kind = 'htod' AND op.src_kind = 'pageable' AND op.size_bytes >= 65536 AND op.start_ns >= from_ns
+        AND op.start_ns < until_ns AND op.size_bytes IN (
+            SELECT size_bytes FROM pause JOIN thread_call AS ending ON ending.host_call_id = pause.host_call_id
+            JOIN thread_call AS call ON call.source_id = ending.source_id AND call.pid = ending.pid AND call.tid = ending.tid
+                AND call.interval_id = ending.interval_id
+            JOIN launch ON launch.host_call_id = call.host_call_id JOIN device_op USING (device_op_id))
+"""
 CURE = Cure(
     steps=(CureStep(Target.SILENCE, Act.SET_DURATION_NS, "SELECT host_call_id, usual_silence_ns FROM pause"),),
-    # A pause may be sleep or Python's own work: the replay cannot tell and takes it as it was. The same Python took up to
-    # 1.6 times as long on one machine from one minute to the next (samples/README.md).
-    spread=1.6,
+    # made ahead and pinned, or on the device, inputs cost the thread nothing
+    at_most=(
+        CureStep(Target.HOST_CALL, Act.REMOVE, f"SELECT host_call_id FROM ({INPUTS})"),
+        CureStep(Target.DEVICE_OP, Act.REMOVE, f"SELECT device_op_id FROM ({INPUTS})"),
+    ),
+    spread=1.6,  # sleep stays, but the same Python took up to 1.6 times as long from one minute to the next (samples/README.md)
 )
 
 
@@ -123,44 +208,62 @@ def judge(row: Pauses) -> Verdict:
     seen = row.step_count if row.all_step_count else row.pause_count
     is_in_all = row.all_step_count > 1 and seen >= max(2, row.all_step_count - 1)
     recurring = seen >= THRESHOLDS["min_pauses"].value or is_in_all
-    name = row.range_name if row.named_ns >= 0.5 * row.silence_ns else None
-    inside = f" inside `{name}`" if name else ""
-    each_ms = row.step_silence_ns / 1e6 / max(seen, 1)  # all pauses may lie between steps
-    is_of_steps = row.step_silence_ns >= 0.5 * row.silence_ns
-    idle_share = row.idle_ns / (row.window_ns * max(row.device_count, 1))
-    lasting = f"{each_ms:.1f} ms a step" if is_of_steps else f"{row.silence_ns / 1e6:.1f} ms in all"
-    waiting = f", {_what_it_waits_for(row)}" if row.wait_ns >= THRESHOLDS["min_wait"].value * row.silence_ns else ""
-    return Finding(
-        summary=f"the launching thread fell silent {format_counted(row.pause_count, 'time')}, {lasting}{inside}{waiting};"
-        f" the device idled for {idle_share:.0%} of the window meanwhile",
-        evidence=(
-            Evidence(
-                "longest pause",
-                ((row.longest_end_ns or 0) - (row.longest_start_ns or 0)) / 1e6,
-                "ms",
-                Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns, range=name),
-            ),
-            Evidence("pauses", float(row.pause_count), "pauses"),
-            Evidence("device idle in pauses", idle_share, "share of window"),
-            *(
-                (Evidence(f"the thread in {row.wait_name}", row.wait_ns / row.silence_ns, "share of pauses"),)
-                if waiting
-                else ()
-            ),
-        ),
-        cure=CURE,
-        confidence=0.6 if waiting else 0.9 if name else 0.75,
+    finding = Finding(
+        summary=_summary(row),
+        evidence=_evidence(row),
+        cure=replace(CURE, seen_share=row.seen_share),
+        confidence=0.6 if row.is_wait_seen else 0.9 if row.name else 0.75,
         cleared=f"{format_counted(row.pause_count, 'pause')} of the launching thread, but the device had work meanwhile",
-        label=f"{name} takes {each_ms:.2g} ms a step" if name and is_of_steps else "",
-        fixes=DATA_FIXES if name and "dataloader" in name.lower() else (),
+        label=row.label,
+        fixes=DATA_FIXES if row.name and "dataloader" in row.name.lower() else (),
         max_severity=Severity.CRITICAL if recurring else Severity.LOW,
+    )
+    return _asked(finding, row) if row.is_asked else finding
+
+
+def _asked(finding: Finding, row: Pauses) -> Finding:
+    """The same as a question: the device idles, and nobody knows for what."""
+    told = "it waits, for requests or for another thread" if row.is_wait_seen else "at work, or without requests?"
+    unknown = "; work outside of PyTorch, which was not recorded, looks like the want of requests"
+    return replace(
+        finding,
+        summary=finding.summary + ("" if row.is_wait_seen else unknown),
+        confidence=0.5,
+        label=told,
+        fixes=ASKING_FIXES,
+        max_severity=min(finding.max_severity, Severity.LOW if row.is_wait_seen else Severity.MEDIUM),
+        question=QUESTION,
+    )
+
+
+def _summary(row: Pauses) -> str:
+    inside = f" inside `{row.name}`" if row.name else ""
+    waiting = f", {_what_it_waits_for(row)}" if row.is_wait_seen and row.wait_name else ""
+    each = "for" if row.pause_count == 1 else "each time for"
+    return (
+        f"the launching thread fell silent {format_counted(row.pause_count, 'time')}, {each} {row.silence_ns / row.pause_count / 1e6:.1f} ms"
+        f"{inside}{waiting}; the device idled for {row.idle_share:.0%} of the window meanwhile"
+    )
+
+
+def _evidence(row: Pauses) -> tuple[Evidence, ...]:
+    longest_ns = (row.longest_end_ns or 0) - (row.longest_start_ns or 0)
+    where = Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns, range=row.name)
+    waits = Evidence(f"the thread in {row.wait_name}", row.wait_ns / row.silence_ns, "share of pauses")
+    return (
+        Evidence("longest pause", longest_ns / 1e6, "ms", where),
+        Evidence("pauses", float(row.pause_count), "pauses"),
+        Evidence("device idle in pauses", row.idle_share, "share of window"),
+        *((waits,) if row.is_wait_seen and row.wait_name else ()),
     )
 
 
 def _what_it_waits_for(row: Pauses) -> str:
     if "sleep" in (row.wait_name or ""):
         return f"asleep in {row.wait_name}"
-    return f"waiting in {row.wait_name} for another thread or for requests"
+    if row.is_lock:
+        return f"waiting in {row.wait_name} as for Python's interpreter lock, which another thread holds"
+    return f"waiting in {row.wait_name} for another thread{' or for requests' if row.is_asked else ''}"
 
 
 LOG_SQL = """
@@ -217,11 +320,10 @@ def _beside_a_full_core(row: HostAndDevice) -> Finding | None:
     if not is_full or not is_idle or not row.running:
         return None
     return Finding(
-        summary=f"{row.running:.0f} requests run, a process of the engine fills its core ({row.cpu_share:.0%}), and the device is busy for"
-        f" {row.busy_share:.0%} of the time",
+        summary=f"{row.running:.0f} requests run, a process of the engine fills its core ({row.cpu_share:.0%}), the device is busy for {row.busy_share:.0%}",
         evidence=(
             Evidence("CPU of the engine's process", row.cpu_share or 0.0, "cores"),
-            Evidence("device busy", row.busy_share or 0.0, "share of the time"),
+            Evidence("device busy", row.busy_share or 0.0, "share"),
         ),
         severity=Severity.HIGH,
         confidence=0.65,
@@ -241,6 +343,33 @@ def _without_the_server(row: HostAndDevice) -> Finding | None:
         speedup_bound=row.ratio,
     )
 
+
+QUESTION = (
+    "look whether requests were there meanwhile: running and waiting requests in the server's log or metrics (give it together with the"
+    " trace). Then record under load, with what the host does: nsys --trace=cuda,nvtx,osrt or torch.profiler with_stack=True. Without requests there is"
+    " nothing to cure."
+)
+
+ASKING_FIXES = (
+    Fix(
+        "vllm",
+        "GET /metrics: vllm:num_requests_running, vllm:num_requests_waiting; or the log's line `Running: N reqs, Waiting: N reqs`",
+        "none running: the server is idle; some running: the pause is its own",
+        source="https://docs.vllm.ai/en/latest/usage/metrics.html",
+    ),
+    Fix(
+        "sglang",
+        "--enable-metrics, GET /metrics: sglang:num_running_reqs, sglang:num_queue_reqs; or `#running-req`, `#queue-req` in the log",
+        "none running: the server is idle; some running: the pause is its own",
+        source="https://docs.sglang.ai/references/production_metrics.html",
+    ),
+    Fix(
+        "pytorch",
+        'torch.profiler.profile(with_stack=True), or torch.profiler.record_function("schedule") and ("wait for requests") around what the loop does',
+        "a name for what the thread does between passes",
+        source="https://docs.pytorch.org/docs/stable/profiler.html",
+    ),
+)
 
 DATA_FIXES = (
     Fix(

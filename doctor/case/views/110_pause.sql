@@ -94,7 +94,11 @@ DROP TABLE _first_use;
 DROP TABLE _behind_silence;
 DROP TABLE _silent;
 
--- pause: long silences of a launching thread that no code load explains, and the annotation that covers each
+-- pause: long silences of a launching thread that no code load explains, and what is known of the longest 200 of them
+-- `range_name` is the shortest annotation, operator or Python frame that covers one and `range_ns` its length; `is_waiting_range` tells that its name
+-- is one of waiting, `is_data_range` that one of those that cover it fetches data. `operator_ns` is work of operators that ended within the silence.
+-- `is_at_rest` tells that the process had waited for the device since it launched last: only then can it have handed its results out. A silence behind
+-- an upload is within a step that has begun.
 -- While another thread of the process launches (a backward pass), the thread's silence is no pause: it begins when that one is done.
 CREATE TABLE _silence AS
 SELECT host_call_id, thread_call.source_id, thread_call.pid, thread_call.tid, thread_call.start_ns - silence_ns AS start_ns,
@@ -118,20 +122,64 @@ WITH longest AS (
     SELECT * FROM _pause ORDER BY silence_ns DESC LIMIT 200  -- naming costs a range join; the long ones matter
 ),
 annotation AS (
-    SELECT source_id, pid, tid, start_ns + shift_ns AS start_ns, end_ns + shift_ns AS end_ns, name_id
+    SELECT source_id, pid, tid, start_ns + shift_ns AS start_ns, end_ns + shift_ns AS end_ns, name_id, false AS is_frame
     FROM nvtx_range JOIN timeline_source USING (source_id) WHERE end_ns IS NOT NULL
     UNION ALL
-    SELECT source_id, pid, tid, start_ns + shift_ns, end_ns + shift_ns, name_id
+    SELECT source_id, pid, tid, start_ns + shift_ns, end_ns + shift_ns, name_id, op_kind = 'python_function'
     FROM host_op JOIN timeline_source USING (source_id) WHERE end_ns - host_op.start_ns > 500000
 ),
 covering AS (
-    SELECT longest.host_call_id, arg_min(text.text, annotation.end_ns - annotation.start_ns) AS range_name
+    SELECT host_call_id, arg_min(name, range_ns) AS range_name, min(range_ns) AS range_ns, arg_min(is_frame, range_ns) AS is_frame,
+        bool_or(regexp_matches(lower(name), 'dataloader|data_?loading|fetch_?batch|next_?batch')) AS is_data_range,
+        regexp_matches(lower(arg_min(name, range_ns)), '(^|[^a-z])(wait|idle|sleep|poll|epoll|select|acquire|recv|accept)([^a-z]|$)|wait_for|'
+            || 'waiting|queue\.py\(\d+\): get|recv_req|get_(new_)?request') AS is_waiting_range
+    FROM (
+        SELECT longest.host_call_id, text.text AS name, annotation.end_ns - annotation.start_ns AS range_ns, is_frame
+        FROM longest
+        JOIN annotation ON annotation.source_id = longest.source_id AND annotation.tid = longest.tid
+            AND annotation.start_ns < longest.end_ns AND annotation.end_ns > longest.start_ns
+        JOIN text ON text_id = annotation.name_id
+        WHERE least(annotation.end_ns, longest.end_ns) - greatest(annotation.start_ns, longest.start_ns) >= 0.8 * longest.silence_ns
+    )
+    GROUP BY host_call_id
+),
+operator AS (
+    SELECT host_call_id, longest.start_ns AS from_ns, longest.end_ns AS until_ns, operation.start_ns, operation.end_ns
+    FROM longest JOIN (
+        SELECT source_id, tid, start_ns + shift_ns AS start_ns, end_ns + shift_ns AS end_ns
+        FROM host_op JOIN timeline_source USING (source_id) WHERE op_kind = 'cpu_op' AND end_ns - host_op.start_ns > 10000
+    ) AS operation ON operation.source_id = longest.source_id AND operation.tid = longest.tid
+        AND operation.start_ns < longest.end_ns AND operation.end_ns > longest.start_ns
+),
+launching AS (  -- the operator that launches what ends the silence is no work within it, nor is what it calls
+    SELECT host_call_id, min(start_ns) AS start_ns FROM operator WHERE end_ns >= until_ns GROUP BY host_call_id
+),
+worked AS (
+    SELECT host_call_id, sum(greatest(end_ns - fresh_ns, 0))::BIGINT AS operator_ns
+    FROM (
+        SELECT operator.host_call_id, operator.end_ns, greatest(operator.start_ns, from_ns, coalesce(max(operator.end_ns) OVER (
+            PARTITION BY operator.host_call_id ORDER BY operator.start_ns, operator.end_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)) AS fresh_ns
+        FROM operator LEFT JOIN launching USING (host_call_id)
+        WHERE operator.start_ns < coalesce(launching.start_ns, until_ns) AND operator.end_ns < until_ns
+    )
+    GROUP BY host_call_id
+),
+launched AS (
+    SELECT call.source_id, call.pid, call.start_ns, max(op.copy_kind = 'htod') AS is_upload
+    FROM thread_call AS call JOIN launch USING (host_call_id) JOIN device_op AS op ON op.device_op_id = launch.device_op_id
+    SEMI JOIN longest ON longest.source_id = call.source_id AND longest.pid = call.pid
+    GROUP BY call.source_id, call.pid, call.start_ns
+),
+waited AS (
+    SELECT source_id, pid, start_ns, max(end_ns) OVER (PARTITION BY source_id, pid ORDER BY start_ns) AS end_ns
+    FROM host_call SEMI JOIN longest USING (source_id, pid)
+    WHERE call_class = 'sync' OR is_blocking_copy OR base_name IN ('cudaEventQuery', 'cudaStreamQuery', 'cuEventQuery', 'cuStreamQuery', 'hipEventQuery')
+),
+rest AS (
+    SELECT longest.host_call_id, NOT coalesce(launched.is_upload, false) AND coalesce(waited.end_ns > launched.start_ns, false) AS is_at_rest
     FROM longest
-    JOIN annotation ON annotation.source_id = longest.source_id AND annotation.tid = longest.tid
-        AND annotation.start_ns < longest.end_ns AND annotation.end_ns > longest.start_ns
-    JOIN text ON text_id = annotation.name_id
-    WHERE least(annotation.end_ns, longest.end_ns) - greatest(annotation.start_ns, longest.start_ns) >= 0.8 * longest.silence_ns
-    GROUP BY longest.host_call_id
+    ASOF JOIN launched ON launched.source_id = longest.source_id AND launched.pid = longest.pid AND longest.end_ns > launched.start_ns
+    ASOF LEFT JOIN waited ON waited.source_id = longest.source_id AND waited.pid = longest.pid AND longest.end_ns > waited.start_ns
 ),
 long_gap AS (
     SELECT source_id, device_id, start_ns, end_ns, sum(end_ns - start_ns) OVER (PARTITION BY source_id, device_id ORDER BY start_ns) AS idle_before_end_ns
@@ -146,8 +194,10 @@ idle AS (
     FROM edge ASOF JOIN long_gap AS gap ON gap.source_id = edge.source_id AND gap.device_id = edge.device_id AND edge.time_ns >= gap.start_ns
     GROUP BY host_call_id
 )
-SELECT _pause.*, range_name, coalesce(idle_ns, 0)::BIGINT AS idle_ns
-FROM _pause LEFT JOIN covering USING (host_call_id) LEFT JOIN idle USING (host_call_id)
+SELECT _pause.*, range_name, range_ns, is_frame, is_waiting_range, is_data_range, operator_ns, is_at_rest,
+    _pause.host_call_id IN (SELECT host_call_id FROM longest) AS is_looked_into, coalesce(idle_ns, 0)::BIGINT AS idle_ns
+FROM _pause LEFT JOIN covering USING (host_call_id) LEFT JOIN worked USING (host_call_id) LEFT JOIN rest USING (host_call_id)
+LEFT JOIN idle USING (host_call_id)
 ORDER BY host_call_id;
 
 DROP TABLE _pause;

@@ -79,7 +79,7 @@ def test_the_first_finding_is_what_was_done(truth: Truth, ending: str) -> None:
 @pytest.mark.parametrize("ending", [REPORT, EXPORT])
 def test_the_pause_is_named_by_its_range(ending: str) -> None:
     diagnosis = diagnosis_of(shared_trace(f"h200/hostgap-sick.{ending}"))
-    assert "schedule takes 30 ms a step" in diagnosis.findings[0].title
+    assert "schedule takes 30.3 ms each time" in diagnosis.findings[0].title
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -9,12 +10,15 @@ import pytest
 from doctor.convert.conversion import convert_report
 from tests.support import engine_texts as texts
 from tests.support.samples import SAMPLES
-from tests.support.trace_builder import GEMM, Program, decode_step, forward_pass
+from tests.support.trace_builder import GEMM, LAYER, Program, decode_step, forward_pass
+from tests.support.traces import shared_trace
 from tests.support.verdicts import Clinic, verdicts_on
 
 RULE = "step-gap-scheduler"
 BACKWARD = 4321
 """Thread on which autograd runs the backward pass."""
+WITHOUT_WORK = ("DELETE FROM NVTX_EVENTS", "DELETE FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE copyKind = 1")
+"""Takes out what shows that a pause is a step's own work: the names, and the upload with which a step begins."""
 
 
 def test_fires_and_names_the_range_that_covers_the_pause(clinic: Clinic) -> None:
@@ -130,20 +134,145 @@ def test_one_pause_is_told_in_the_singular(clinic: Clinic) -> None:
 def test_pauses_between_all_of_three_steps_are_no_chance(clinic: Clinic) -> None:
     program = Program()
     for _ in range(3):
-        program.silence(60_000)
+        with program.annotation("build_batch"):
+            program.silence(60_000)
         decode_step(program)
     verdicts = clinic.verdicts(program)
     assert verdicts.first == RULE
     assert verdicts.finding(RULE)["severity"] == "critical"
 
 
+def test_pauses_without_a_sign_of_work_are_a_question_that_promises_nothing(clinic: Clinic) -> None:
+    verdicts = clinic.verdicts(_unnamed())
+    finding = verdicts.finding(RULE)
+    assert verdicts.first == RULE
+    assert finding["severity"] == "medium"
+    assert finding["gain"] is None
+    assert "without requests?" in finding["title"]
+    assert "running and waiting requests" in finding["verify"]
+    assert any("num_requests_running" in fix["setting"] for fix in finding["fixes"])
+
+
+def test_requests_that_run_in_the_log_beside_the_trace_answer_the_question(clinic: Clinic) -> None:
+    trace = _unnamed().write(clinic.folder / "trace.json")
+    loaded = clinic.told(trace, texts.lines(texts.vllm_status(10 * place, 8) for place in range(20)))
+    assert loaded.finding(RULE)["severity"] == "critical"
+    assert loaded.finding(RULE)["gain"]["speedup_expected"] > 4
+    idle = clinic.told(trace, texts.lines(texts.vllm_status(10 * place, 0) for place in range(20)))
+    assert idle.finding(RULE)["gain"] is None
+
+
+def test_operators_on_the_host_answer_the_question(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(5):
+        decode_step(program)
+        with program.annotation("aten::softmax", "cpu_op"):
+            program.silence(2_000)
+        program.silence(18_000)
+    assert clinic.verdicts(program).finding(RULE)["severity"] == "critical"
+
+
+def test_python_frames_answer_the_question_both_ways(clinic: Clinic) -> None:
+    working, waiting = Program(), Program()
+    for program, frame in ((working, "scheduler.py(310): _schedule_running"), (waiting, "queue.py(154): get")):
+        for _ in range(5):
+            with program.annotation(frame, "python_function"):
+                program.silence(20_000)
+            decode_step(program)
+    assert clinic.verdicts(working).finding(RULE)["severity"] == "critical"
+    finding = clinic.verdicts(waiting).finding(RULE)
+    assert finding["severity"] == "low"
+    assert finding["gain"] is None
+
+
+def test_results_that_nobody_fetched_are_no_want_of_requests(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(5):
+        forward_pass(program)
+        program.silence(20_000)
+    assert clinic.verdicts(program).finding(RULE)["severity"] == "critical"
+
+
+def test_a_step_that_has_begun_waits_for_its_host(capfd: pytest.CaptureFixture[str]) -> None:
+    # nothing fills the 30 ms of Python in this PyTorch trace, but the positions of the step went up right before
+    verdicts = verdicts_on(shared_trace("h200/hostgap-sick.pt.trace.json.gz"), capfd)
+    assert verdicts.first == RULE
+    assert verdicts.finding(RULE)["severity"] == "critical"
+
+
+def test_pauses_add_up_to_no_more_than_the_window_where_layers_count_as_steps(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(5):
+        program.silence(50_000)
+        for _ in range(8):
+            for kernel in LAYER:
+                program.silence(12)
+                program.launch(kernel, 3)
+        program.wait("cudaDeviceSynchronize")
+    verdicts = clinic.verdicts(program)
+    said = re.search(r"fell silent (\d+) times, each time for ([\d.]+) ms", verdicts.finding(RULE)["summary"])
+    assert said is not None
+    assert int(said[1]) * float(said[2]) / 1e3 <= verdicts.document["window"]["seconds"]
+
+
 def test_says_that_the_thread_waits_where_the_operating_system_shows_it(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    export = tmp_path / "waiting.sqlite"
+    verdicts = verdicts_on(_with_waits(tmp_path, "sem_wait"), capfd)
+    assert verdicts.first == RULE
+    assert "waiting in sem_wait for another thread" in verdicts.finding(RULE)["summary"]
+    assert verdicts.evidence(RULE, "the thread in sem_wait") > 0.95
+    assert verdicts.finding(RULE)["severity"] == "critical"  # `schedule` covers the pauses: it is its own work
+
+
+def test_a_server_that_waits_for_requests_is_asked_for_its_load(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    verdicts = verdicts_on(_with_waits(tmp_path, "sem_wait", *WITHOUT_WORK), capfd)
+    finding = verdicts.finding(RULE)
+    assert verdicts.first == RULE
+    assert finding["severity"] == "low"
+    assert finding["gain"] is None
+    assert "for another thread or for requests" in finding["summary"]
+
+
+def test_a_thread_that_does_not_wait_in_the_operating_system_works(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    others = "UPDATE OSRT_API SET globalTid = globalTid + 1"
+    assert (
+        verdicts_on(_with_waits(tmp_path, "sem_wait", *WITHOUT_WORK, others), capfd).finding(RULE)["severity"]
+        == "critical"
+    )
+
+
+def test_the_interpreter_lock_is_no_want_of_requests(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pieces = (
+        "CREATE TABLE whole AS SELECT * FROM OSRT_API",
+        "DELETE FROM OSRT_API",
+        """INSERT INTO OSRT_API SELECT start + place * 5000000, start + place * 5000000 + 4990000, globalTid, nameId, 0
+        FROM whole, (SELECT 0 AS place UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5)""",
+    )
+    finding = verdicts_on(_with_waits(tmp_path, "pthread_cond_timedwait", *WITHOUT_WORK, *pieces), capfd).finding(RULE)
+    assert finding["severity"] == "critical"
+    assert "interpreter lock" in finding["summary"]
+
+
+def _unnamed() -> Program:
+    """Steps that fetch their results, and 20 ms behind each of which nothing is known."""
+    program = Program()
+    for _ in range(5):
+        program.silence(20_000)
+        decode_step(program)
+    return program
+
+
+def _with_waits(folder: Path, name: str, *changes: str) -> Path:
+    """A real recording whose thread is made to wait in the operating system where it ran Python between steps."""
+    export = folder / "waiting.sqlite"
     convert_report(SAMPLES / "scheduler-pause" / "hostgap-sick.nsys-rep", export)
     with closing(sqlite3.connect(export)) as connection:
-        connection.execute("INSERT INTO StringIds VALUES (99999, 'sem_wait')")
+        connection.execute("INSERT INTO StringIds VALUES (99999, ?)", (name,))
         connection.execute("DROP TABLE IF EXISTS OSRT_API")
         connection.execute(
             "CREATE TABLE OSRT_API (start INTEGER, end INTEGER, globalTid INTEGER, nameId INTEGER, returnValue INTEGER)"
@@ -152,8 +281,7 @@ def test_says_that_the_thread_waits_where_the_operating_system_shows_it(
             """INSERT INTO OSRT_API SELECT start + 10000, end - 10000, globalTid, 99999, 0 FROM NVTX_EVENTS
             WHERE text = 'schedule' OR textId IN (SELECT id FROM StringIds WHERE value = 'schedule')"""
         )
+        for change in changes:
+            connection.execute(change)
         connection.commit()
-    verdicts = verdicts_on(export, capfd)
-    assert verdicts.first == RULE
-    assert "waiting in sem_wait for another thread or for requests" in verdicts.finding(RULE)["summary"]
-    assert verdicts.evidence(RULE, "the thread in sem_wait") > 0.95
+    return export
