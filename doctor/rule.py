@@ -16,7 +16,7 @@ from typing import Any
 
 
 class Severity(IntEnum):
-    """How much a finding matters; comparable. Bands of the bound's share of the window: see `of_share`."""
+    """How much a finding matters; comparable. Bands of the share of the window that a cure frees: see `of_share`."""
 
     INFO = 0
     LOW = 1

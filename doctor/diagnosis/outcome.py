@@ -66,7 +66,7 @@ class Gain:
 
     Attributes:
         seconds: removable share of the window, in seconds of the recording.
-        speedup_bound: at most this, from the recorded times.
+        speedup_bound: at most this, with every error at its worst and all that a better cure would take away too.
         speedup_expected: corrected for the profiler's own cost and the host's speed; None where no promise is made.
         speedup_low: lower end of the expected range.
         speedup_high: upper end of the expected range.
@@ -95,7 +95,7 @@ class RankedFinding:
         rule: id.
         title: the problem, with its culprit where it is known.
         summary: one sentence with numbers.
-        severity: from the bound's share of the window, or the rule's own.
+        severity: from the share of the window that the cure frees, or the rule's own.
         confidence: 0 to 1.
         gain: None where another finding of the same group carries it (`same_cause_as`).
         same_cause_as: id of the principal finding of the group.

@@ -42,12 +42,15 @@ class Suspect:
 
     @property
     def severity(self) -> Severity:
-        """The rule's own severity, or that of the bound's share of the window under a cap; low where it is noise."""
+        """The rule's own severity, or that of what is gained in the window under a cap; low where it is noise.
+
+        What is gained is the recorded time or the upper end of the promise; the bound of a better cure is no promise.
+        """
         if self.win is None:
             return self.finding.severity or Severity.INFO
-        bound_share = 1.0 - 1.0 / self.win.speedup_bound
+        high_share = 1.0 - 1.0 / self.win.speedup_high
         cap = self.finding.max_severity if self.is_measurable else min(self.finding.max_severity, Severity.LOW)
-        return min(Severity.of_share(max(self.win.share_of_window, bound_share)), cap)
+        return min(Severity.of_share(max(self.win.share_of_window, high_share)), cap)
 
     @property
     def is_measurable(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import duckdb
 import numpy as np
@@ -28,7 +28,7 @@ class Win:
     Attributes:
         seconds_recorded: removable time, in seconds of the recording.
         share_of_window: that time as a share of the window.
-        speedup_bound: at most this.
+        speedup_bound: at most this, with every error at its worst and all that a better cure would take away too.
         speedup_expected: without the profiler's cost, between a quick and a slow host. Ranking uses this.
         speedup_low: lower end of the expected range.
         speedup_high: upper end of the expected range.
@@ -56,28 +56,80 @@ class _Timeline:
 
 
 @dataclass(frozen=True)
+class _Trial:
+    """A cure to be tried, its rows found.
+
+    Attributes:
+        before: what the cures made that are in place already.
+        changes: these, and what the cure makes.
+        best: all that, and what a better cure makes as well.
+        cure: as the rule states it.
+    """
+
+    before: Sequence[Change]
+    changes: Sequence[Change]
+    best: Sequence[Change]
+    cure: Cure
+
+
+@dataclass(frozen=True)
+class _Cured:
+    """Length of a window in ns, with a cure.
+
+    Attributes:
+        length: of the window.
+        least: time that the device is busy whatever the host does; 0 where the cure changes that too.
+    """
+
+    length: float
+    least: float
+
+
+@dataclass(frozen=True)
 class _Lengths:
     """Length of a window in ns.
 
     Attributes:
         uncured: without the cure.
         cured: with it.
-        least: time that the device is busy whatever the host does; 0 where the cure changes that too.
+        best: with all that a better cure would take away as well.
+        seen_share: of the time that the cure takes away, what lies in the window.
     """
 
     uncured: float
-    cured: float
-    least: float
+    cured: _Cured
+    best: _Cured
+    seen_share: float
+
+    @property
+    def seen_ns(self) -> float:
+        """Time of the window that the cure takes away."""
+        return self.uncured - self.cured.length
 
     @property
     def speedup(self) -> float:
         """What the cure wins."""
-        return _ratio(self.uncured, self.cured)
+        return _ratio(self._repeated, self.cured.length)
+
+    @property
+    def best_speedup(self) -> float:
+        """What a better cure would win."""
+        return _ratio(self._repeated, self.best.length)
 
     @property
     def limit(self) -> float:
         """Amdahl's: no cure of the host wins more than all the time in which the device does not work."""
-        return max(self.uncured / self.least, 1.0) if self.least > 0 else math.inf
+        return _limit(self._repeated, self.cured)
+
+    @property
+    def best_limit(self) -> float:
+        """The same for a better cure."""
+        return _limit(self._repeated, self.best)
+
+    @property
+    def _repeated(self) -> float:
+        """The window as a part of a loop: with what is outside it and comes back with each round."""
+        return self.cured.length + self.seen_ns / self.seen_share
 
 
 class Replay:
@@ -113,19 +165,29 @@ class Replay:
         Raises:
             CatalogueError: a SELECT of a cure fails or an act does not fit its target.
         """
-        before = [change for one in on_top_of for change in select(self._connection, one, self._places)]
-        changes = [*before, *select(self._connection, cure, self._places)]
-        recorded, quick, slow = (self._lengths(timeline, before, changes, cure) for timeline in self._timelines)
+        before = self._select(*on_top_of)
+        changes = [*before, *self._select(cure)]
+        best = [*changes, *self._select(replace(cure, steps=cure.at_most))]
+        trial = _Trial(before, changes, best, cure)
+        recorded, quick, slow = (self._lengths(timeline, trial) for timeline in self._timelines)
         return _summarise(recorded, quick, slow, cure.spread**self._spread_left)
 
-    def _lengths(
-        self, timeline: _Timeline, before: Sequence[Change], changes: Sequence[Change], cure: Cure
-    ) -> _Lengths:
-        uncured, cured = apply(timeline.run, before), apply(timeline.run, changes)
-        base = self._length(uncured, before) if before else timeline.length_ns
-        length = self._length(cured, changes)
+    def _select(self, *cures: Cure) -> list[Change]:
+        return [change for cure in cures for change in select(self._connection, cure, self._places)]
+
+    def _lengths(self, timeline: _Timeline, trial: _Trial) -> _Lengths:
+        uncured = apply(timeline.run, trial.before)
+        length = self._length(uncured, trial.before) if trial.before else timeline.length_ns
+        cured = self._cured(timeline.run, uncured, trial.changes, trial.cure)
+        cured = replace(cured, length=min(length, cured.length))
+        best = self._cured(timeline.run, uncured, trial.best, trial.cure) if trial.cure.at_most else cured
+        best = replace(best, length=min(cured.length, best.length))
+        return _Lengths(length, cured, best, trial.cure.seen_share)
+
+    def _cured(self, run: Run, uncured: Run, changes: Sequence[Change], cure: Cure) -> _Cured:
+        cured = apply(run, changes)
         least = self._least(uncured, cured, cure)
-        return _Lengths(base, min(base, max(length, least)), least)
+        return _Cured(max(self._length(cured, changes), least), least)
 
     def _length(self, run: Run, changes: Sequence[Change]) -> float:
         return replay(run, plan(run) if moves_work(changes) else self._plan).makespan_ns
@@ -165,11 +227,12 @@ def _summarise(recorded: _Lengths, quick: _Lengths, slow: _Lengths, spread: floa
     """Expected: the geometric mean of the two hosts.
 
     Range: the cure's own spread and the hosts' difference, taken as independent errors of the logarithm; a small win
-    may be nothing, or half as much again. The bound is the larger of the recorded and the high end, so that no
-    expected figure is above it. A slower host than the recorded one, profiler and all, is not in evidence, so nothing
-    is above what the recorded idle time allows.
+    may be nothing, or half as much again. A slower host than the recorded one, profiler and all, is not in evidence,
+    so nothing is above what the recorded idle time allows.
+
+    Bound: the better host and the whole spread at once, or what a better cure wins on the better host, whichever is
+    more; of a cure of the host no more than the device's work leaves.
     """
-    seconds = (recorded.uncured - recorded.cured) / 1e9
     limit = math.log(recorded.limit)
     middle = min(math.log(quick.speedup * slow.speedup) / 2, limit)
     of_hosts = abs(math.log(quick.speedup / slow.speedup)) / 2
@@ -177,15 +240,20 @@ def _summarise(recorded: _Lengths, quick: _Lengths, slow: _Lengths, spread: floa
     below = math.hypot(min(of_cure, middle), of_hosts)
     above = math.hypot(min(of_cure, middle / 2), of_hosts)
     high = math.exp(min(middle + above, limit))
-    hosts = min(max(quick.speedup, slow.speedup), recorded.limit)
+    worst = math.exp(middle + min(of_cure, middle / 2) + of_hosts)
+    best = max(quick.best_speedup, slow.best_speedup, worst)
     return Win(
-        seconds,
-        seconds * 1e9 / recorded.uncured if recorded.uncured > 0 else 0.0,
-        max(recorded.speedup, hosts, high),
+        recorded.seen_ns / 1e9,
+        recorded.seen_ns / recorded.uncured if recorded.uncured > 0 else 0.0,
+        max(recorded.best_speedup, high, min(best, recorded.best_limit)),
         math.exp(middle),
         math.exp(max(middle - below, 0.0)),
         high,
     )
+
+
+def _limit(length: float, cured: _Cured) -> float:
+    return max(length / cured.least, 1.0) if cured.least > 0 else math.inf
 
 
 def _ratio(before: float, after: float) -> float:

@@ -7,13 +7,15 @@ and runs eagerly. Triton kernels with a tuning key behave alike.
 How it is detected: at least three compilations in at least two steps, from the third step on, or in nearly every step
 of the recording. A compilation is a frame that Dynamo, Inductor or Triton names in the trace; in recordings without
 such names, a pause of 10 ms or more in which a freshly compiled image is loaded (100 ms between steps). The win is the
-run replayed without them. In a log: the line that says that Dynamo has reached its recompile limit, or three
+run replayed without them, without the trials of kernels between them and what comes right before and behind; at most
+all long silences of the thread from the first to the last go too. In a log: the line that says that Dynamo has reached its recompile limit, or three
 recompilations after the server was ready.
 
 When it is not this: compiling in the first two steps is warm-up. Libraries that load or plan at the first use of a shape
 are `lazy-module-load`; graphs captured again are `graph-recapture`.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from doctor.rule import (
@@ -46,6 +48,9 @@ ABOUT = About(
 THRESHOLDS = {
     "min_events": Threshold(3, "compilations", source="NVIDIA/TensorRT-LLM#6142: one for every batch size met"),
     "min_steps": Threshold(2, "steps that compile", source="a single step that compiles is late warm-up"),
+    "most_known": Threshold(
+        0.75, "share of the window", source="own H200 recording: where nearly all is compiling, no step is seen without"
+    ),
 }
 
 SQL = """
@@ -58,14 +63,43 @@ FROM compile_event WHERE is_late
 EVENTS = "(SELECT * FROM compile_event WHERE is_late) AS event"
 ON_THREAD = "call.source_id = event.source_id AND call.pid = event.pid AND call.tid = event.tid AND call.start_ns >= event.start_ns"
 
+# Where nothing names a compilation, it is the interval in which its image was loaded. What it also took lies around it: trials of kernels, and
+# frames traced, guards installed and libraries loaded within a launch or two.
+AROUND = f"""
+    SELECT DISTINCT source_id, pid, tid, unnest(range(first_interval_id - $near, last_interval_id + $near + 1)) AS interval_id
+    FROM (
+        SELECT interval.source_id, interval.pid, interval.tid, interval.interval_id AS first_interval_id, interval.interval_id AS last_interval_id
+        FROM launch_interval AS interval JOIN {EVENTS}
+            ON event.source_id = interval.source_id AND event.pid = interval.pid AND event.tid = interval.tid AND event.start_ns = interval.start_ns
+        WHERE NOT event.is_named
+        UNION ALL SELECT source_id, pid, tid, first_interval_id, last_interval_id FROM tuning_run
+    )
+"""
+NEAR = {"near": 2}
+"""Launches."""
+LEFT = "least(call.silence_ns, pace.usual_interval_ns)"
+"""Of a silence around a compilation: finding the code again takes no less than what comes before any launch."""
+IN_TRIALS = """
+    FROM thread_call AS call
+    JOIN (SELECT source_id, pid, tid, unnest(range(first_interval_id, last_interval_id + 1)) AS interval_id FROM tuning_run)
+        USING (source_id, pid, tid, interval_id)
+"""
+# from the first compilation or trial of a thread to its last
+STORM = f"""
+    FROM thread_call AS call JOIN launch_pace AS pace USING (source_id, pid, tid)
+    JOIN (SELECT source_id, pid, tid, min(interval_id) AS first_interval_id, max(interval_id) AS last_interval_id FROM ({AROUND}) GROUP BY ALL) AS storm
+        USING (source_id, pid, tid)
+    WHERE call.interval_id BETWEEN storm.first_interval_id AND storm.last_interval_id
+"""
+
 CURE = Cure(
     steps=(
         CureStep(
             Target.SILENCE,
             Act.SET_DURATION_NS,
             f"""SELECT call.host_call_id, greatest(call.silence_ns
-                - (least(event.end_ns, call.start_ns) - greatest(event.start_ns, call.start_ns - call.silence_ns)), 0) AS left_ns
-            FROM thread_call AS call ASOF JOIN {EVENTS} ON {ON_THREAD}
+                - (least(event.end_ns, call.start_ns) - greatest(event.start_ns, call.start_ns - call.silence_ns)), if(call.is_launching, {LEFT}, 0)) AS left_ns
+            FROM thread_call AS call JOIN launch_pace AS pace USING (source_id, pid, tid) ASOF JOIN {EVENTS} ON {ON_THREAD}
             WHERE call.silence_ns > 0 AND event.end_ns > call.start_ns - call.silence_ns""",
         ),
         CureStep(
@@ -79,6 +113,38 @@ CURE = Cure(
             Act.REMOVE,
             f"""SELECT device_op_id FROM launch JOIN thread_call AS call USING (host_call_id) ASOF JOIN {EVENTS} ON {ON_THREAD}
             WHERE call.end_ns <= event.end_ns AND event.is_named""",
+        ),
+        CureStep(
+            Target.SILENCE,
+            Act.SET_DURATION_NS,
+            f"""SELECT call.host_call_id, {LEFT}
+            FROM thread_call AS call JOIN ({AROUND}) USING (source_id, pid, tid, interval_id) JOIN launch_pace AS pace USING (source_id, pid, tid)
+            WHERE call.silence_ns > pace.pause_ns""",
+            values=NEAR,
+        ),
+        CureStep(
+            Target.HOST_CALL,
+            Act.REMOVE,
+            f"""SELECT call.host_call_id FROM thread_call AS call JOIN ({AROUND}) USING (source_id, pid, tid, interval_id)
+            WHERE call.call_class = 'module'""",
+            values=NEAR,
+        ),
+        CureStep(Target.SILENCE, Act.REMOVE, f"SELECT call.host_call_id {IN_TRIALS}"),
+        CureStep(Target.HOST_CALL, Act.REMOVE, f"SELECT call.host_call_id {IN_TRIALS}"),
+        CureStep(Target.DEVICE_OP, Act.REMOVE, f"SELECT device_op_id {IN_TRIALS} JOIN launch USING (host_call_id)"),
+    ),
+    at_most=(
+        CureStep(
+            Target.SILENCE,
+            Act.SET_DURATION_NS,
+            f"SELECT call.host_call_id, {LEFT} {STORM} AND call.silence_ns > pace.pause_ns",
+            values=NEAR,
+        ),
+        CureStep(
+            Target.HOST_CALL,
+            Act.REMOVE,
+            f"SELECT call.host_call_id {STORM} AND call.call_class IN ('module', 'sync')",
+            values=NEAR,
         ),
     ),
 )
@@ -116,7 +182,7 @@ def judge(row: Compilations) -> Verdict:
             ),
             Evidence("seen as", row.seen_as or "", "name"),
         ),
-        cure=CURE,
+        cure=CURE if share < THRESHOLDS["most_known"].value else replace(CURE, spread=2.0),
         confidence=0.85,
         cleared=f"{format_counted(row.event_count, 'compilation')} in the steps, at little cost",
     )

@@ -81,7 +81,7 @@ known AS (  -- of the pauses that were looked into, the longest
         sum(silence_ns) FILTER (coalesce(is_data_range, false) OR coalesce(NOT is_waiting_range AND (is_frame OR range_ns <= $max_range * silence_ns), false)
             OR coalesce(operator_ns, 0) >= $min_operators * silence_ns OR NOT coalesce(is_at_rest, true)) AS own_ns
     FROM pause WHERE is_looked_into
-)
+),
 pausing AS (
     SELECT source_id, pid, tid FROM pause GROUP BY ALL ORDER BY sum(silence_ns) DESC, source_id, pid, tid LIMIT 1
 ),

@@ -6,13 +6,15 @@ only when the copy is done. Neither the copy nor the launches behind it overlap 
 
 How it is detected: copies of 64 KiB or more whose host side is pageable, by bytes and by the host's time in them. They
 are invisible in gaps, since the copy itself keeps the device busy: the win is the run replayed with calls of 5 us and
-copies at the rate of pinned memory on a stream of their own, which still has to carry every byte.
+copies at the rate of pinned memory on a stream of their own, which still has to carry every byte. Where the same sizes
+come up again and again, the most that can be won is the run without them: what keeping the data on the device gives.
 
 When it is not this: copies of a few bytes (positions, tokens) cost their launch and nothing more. Weights that come up
 again every step should stay on the device: pinning them is second best. A load phase before the steady window is not
 counted.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from doctor.rule import (
@@ -124,6 +126,15 @@ CURE = Cure(
     is_host_work=False,
     spread=1.3,
 )
+RESIDENT = (
+    CureStep(
+        Target.HOST_CALL,
+        Act.REMOVE,
+        f"SELECT DISTINCT host_call_id {LARGE} AND copy_kind = 'htod' AND host_call_id IS NOT NULL",
+    ),
+    CureStep(Target.DEVICE_OP, Act.REMOVE, f"SELECT op.device_op_id {LARGE} AND copy_kind = 'htod'"),
+)
+"""What comes up again may as well stay: then there is no copy at all."""
 
 
 class LargeCopies(NamedTuple):
@@ -168,7 +179,7 @@ def judge(row: LargeCopies) -> Verdict:
                 Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns),
             ),
         ),
-        cure=CURE,
+        cure=replace(CURE, at_most=RESIDENT) if comes_again else CURE,
         confidence=0.9,
         cleared=f"{format_counted(row.copy_count, 'pageable copy', 'pageable copies')} ({row.pageable_bytes / 2**20:.0f} MiB), at little cost here",
         fixes=(KEEP_RESIDENT, *FIXES) if comes_again else (),

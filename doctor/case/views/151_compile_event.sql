@@ -54,6 +54,35 @@ SELECT placed.*, coalesce(step_place > 2, end_ns - start_ns >= 100000000)
 FROM placed JOIN share USING (source_id, pid)
 ORDER BY start_ns, source_id, tid;
 
+-- tuning_run: launch-to-launch intervals in which kernels are tried out between two late compilations that nothing names. A trial lies between two
+-- timing events: one launch, or a copy of the arguments and a launch. Trials follow each other with fills and warm-up between them, and never hold a
+-- graph; a first call, a wait and fills come before them.
+CREATE TABLE tuning_run AS
+WITH late AS (
+    SELECT source_id, pid, tid, start_ns FROM compile_event WHERE is_late AND NOT is_named
+),
+stamped AS (
+    SELECT source_id, pid, tid, interval_id, min(start_ns) AS start_ns
+    FROM thread_call SEMI JOIN late USING (source_id, pid, tid) WHERE contains(base_name::VARCHAR, 'EventRecord') GROUP BY ALL
+),
+trial AS (
+    SELECT *, lead(interval_id) OVER (PARTITION BY source_id, pid, tid ORDER BY interval_id) AS stopped_id
+    FROM stamped QUALIFY stopped_id <= interval_id + 2
+),
+run AS (
+    SELECT trial.source_id, trial.pid, trial.tid, min(interval_id) - 4 AS first_interval_id, max(stopped_id) AS last_interval_id, count(*) AS trial_count
+    FROM trial ASOF LEFT JOIN late ON late.source_id = trial.source_id AND late.pid = trial.pid AND late.tid = trial.tid AND trial.start_ns >= late.start_ns
+    GROUP BY trial.source_id, trial.pid, trial.tid, late.start_ns
+)
+SELECT source_id, pid, tid, first_interval_id, last_interval_id
+FROM run
+WHERE trial_count >= 10 AND trial_count >= 0.125 * (last_interval_id - first_interval_id)
+    AND (source_id, pid, tid, first_interval_id) NOT IN (
+        SELECT source_id, pid, tid, first_interval_id
+        FROM (SELECT source_id, pid, tid, first_interval_id, unnest(range(first_interval_id, last_interval_id + 1)) AS interval_id FROM run)
+        SEMI JOIN (SELECT source_id, pid, tid, interval_id FROM thread_call WHERE call_class = 'graph') USING (source_id, pid, tid, interval_id))
+ORDER BY source_id, pid, tid, first_interval_id;
+
 -- library_load: code_load without what is a recompilation, where there are enough of these to be a cause of their own
 CREATE TABLE library_load AS
 WITH late AS (SELECT * FROM compile_event WHERE is_late)
