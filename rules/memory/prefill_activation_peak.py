@@ -5,7 +5,8 @@ its intermediate tensors of attention and feed-forward layers side by side; atte
 Memory falls back as soon as the step is over, so that nothing is to be seen between failures.
 
 How it is detected: an allocation fails in attention or feed-forward of a prefill or of the engine's own profiling run, and neither
-other processes, fragmentation nor a reserved cache explain it; or the trial run of a start that was left nothing for its KV cache peaks at
+other processes, fragmentation nor a reserved cache explain it; or one request of at least 15 % of the device fails and nothing tells
+where; or the trial run of a start that was left nothing for its KV cache peaks at
 15 % of the device; or a server says that its largest batch of prompts does not fit. In a
 snapshot's history: the level rises by at least 15 % of the device
 for less than a fifth of the time and falls back to where it was; looks of nvidia-smi, or levels that a program printed, show the same with
@@ -83,7 +84,7 @@ def known(row: Failure) -> tuple[Evidence, ...]:
 
 def judge(row: Failure) -> Verdict:
     """The failing frames are a layer's."""
-    part = PARTS.get(row.hot_spot or "", "a layer")
+    part = PARTS.get(row.hot_spot or "", "a layer" if row.stack or row.phase else "one tensor")
     when = (
         "the engine's profiling run" if row.phase == "profile" else "a prefill" if row.phase == "prefill" else "a step"
     )

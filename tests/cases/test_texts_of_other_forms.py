@@ -58,6 +58,34 @@ def test_c15_more_than_there_is_needs_a_sign_of_windows(clinic: Clinic) -> None:
     assert clinic.told(WINDOWS_FRAME + MORE_THAN_THERE_IS).first == "wddm-sysmem-fallback"
 
 
+# one request too large for any card ----------------------------------------------------------------------------------
+SCORES = oom_texts.of_today(
+    tried="18.20 GiB",
+    total="44.99 GiB",
+    free="16.10 GiB",
+    own="28.80 GiB",
+    allocated="24.60 GiB",
+    unallocated="3.90 GiB",
+)
+ATTENTION = oom_texts.traceback(
+    (
+        "/venv/site-packages/transformers/models/llama/modeling_llama.py",
+        "eager_attention_forward",
+        "attn_weights = nn.functional.softmax(attn_weights, dim=-1, dtype=torch.float32)",
+    )
+)
+
+
+@pytest.mark.parametrize("text", [SCORES, ATTENTION + SCORES, SCORES + ATTENTION], ids=["alone", "above", "below"])
+def test_c12_a_peak_is_a_peak_with_and_without_its_traceback(text: str, clinic: Clinic) -> None:
+    assert clinic.told(text).found == {"prefill-activation-peak"}
+
+
+def test_pieces_that_together_would_do_for_a_small_request_are_still_fragments(clinic: Clinic) -> None:
+    small = SCORES.replace("18.20 GiB", "5.20 GiB").replace("16.10 GiB", "3.10 GiB").replace("28.80", "41.80")
+    assert clinic.told(small.replace("24.60", "37.60")).first == "fragmentation"
+
+
 # figures that are no rate ---------------------------------------------------------------------------------------------
 def preempted(minute: int, count: int) -> str:
     """Two lines of vLLM V0: the state, and one preemption in fifty."""

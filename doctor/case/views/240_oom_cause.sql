@@ -1,7 +1,7 @@
 -- oom_cause: the one cause of each failure, in this order: a limit below the card's size, a refusal that nothing explains, memory spilled to the
 -- host, memory that dead or stuck processes still hold, other processes, fragmentation, a cache kept whole for every request, the peak that the
--- failing frames name, pieces that only together would have been enough, growth, memory outside the allocator, and last a card that the process
--- has filled by itself. The other figures stay in the row, so that what looks guilty can be cleared with its number.
+-- failing frames or the size of the request name, pieces that only together would have been enough, growth, memory outside the allocator, and last
+-- a card that the process has filled by itself. The other figures stay in the row, so that what looks guilty can be cleared with its number.
 -- Memory that nobody is listed for is a cause from a tenth of the card and 2 GiB on: displays and the driver hold less than that anywhere.
 CREATE TABLE oom_cause AS
 WITH cache AS (
@@ -40,6 +40,8 @@ SELECT * EXCLUDE (telling_bytes, telling_foreign_bytes),
         WHEN phase = 'kv_pool' THEN 'pool'
         WHEN hot_spot = 'cache_reserve' OR cache_share >= 0.2 THEN 'cache'
         WHEN phase IN ('profile', 'prefill') OR tried_bytes > total_bytes THEN 'activation'
+        -- so large a tensor is a peak by itself, wherever it was made: scores, logits, a whole prompt's activations
+        WHEN phase IS NULL AND tried_bytes >= 0.15 * total_bytes THEN 'activation'
         -- cached memory is given back before a failure: what is still unused lies in segments that live blocks hold
         WHEN unused_bytes >= telling_bytes AND unused_bytes + free_bytes >= tried_bytes THEN 'fragmentation'
         WHEN growth_bytes >= telling_bytes THEN 'growth'

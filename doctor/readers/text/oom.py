@@ -14,6 +14,7 @@ from typing import Any
 
 from doctor.case.batch import SourceFacts, TableBatch
 from doctor.readers.text import ended_processes, memory_refusals, oom_message
+from doctor.readers.text.frames_below import FramesBelow
 from doctor.readers.text.python_frames import FRAME_CLUE, NOTEBOOK_CLUES, TRACEBACK_CLUE, FrameTrail
 from doctor.readers.text.scanner import batch_of
 
@@ -154,6 +155,7 @@ class OomScanner:
 
     def __init__(self) -> None:
         self._trail = FrameTrail()
+        self._below: FramesBelow | None = None
         self._open: _Open | None = None
         self._found = _Found()
         self._phase: str | None = None
@@ -167,8 +169,8 @@ class OomScanner:
 
     @property
     def is_open(self) -> bool:
-        """True while a message may go on, or a frame's source line is due."""
-        return self._open is not None or self._trail.wants_code
+        """True while a message may go on, frames may follow it, or a frame's source line is due."""
+        return self._open is not None or self._below is not None or self._trail.is_open
 
     def line(self, number: int, text: str) -> None:
         """Look at one line; a log of JSON lines has a whole traceback in one."""
@@ -184,6 +186,7 @@ class OomScanner:
                 self._open.lines.append(text)
                 return
             self._close()
+        self._look_below(number, text)
         self._note_engine(text)
         self._note_end(number, text)
         self._is_windows = self._is_windows or _WINDOWS.search(text) is not None
@@ -192,9 +195,12 @@ class OomScanner:
         if self._trail.take(number, text) and not _is_message(text):
             return
         self._note_phase(text)
+        is_refusal = any(clue in text for clue in memory_refusals.CLUES)
+        if not is_refusal and not _is_message(text):
+            self._trail.end(text)
         if _is_message(text):
             self._open = _Open(number, [text], oom_message.CONTINUED, oom_message.COMPLETE)
-        elif any(clue in text for clue in memory_refusals.CLUES):
+        elif is_refusal:
             is_long = any(clue in text for clue in memory_refusals.WRAPPED)
             self._open = _Open(number, [text], memory_refusals.CONTINUED, None if is_long else re.compile(""))
 
@@ -226,6 +232,7 @@ class OomScanner:
         """Facts of the source, once the text has ended; None where nothing failed."""
         if self._open is not None:
             self._close()
+        self._place_below()
         if self._has_any and self._slice_line is not None and not self._has_ended:
             self._found.refusals.append({"line_id": self._slice_line, "refusal": "mig_named"})
         self._has_ended = True
@@ -271,6 +278,29 @@ class OomScanner:
         elif (parsed := _fuller(oom_message.parse(text), message)) is not None:
             self._add_event(said, text, parsed)
 
+    def _look_below(self, number: int, text: str) -> None:
+        """Frames below a message are its own, unless the next message ends them."""
+        if self._below is None:
+            return
+        if _is_message(text):
+            self._below = None
+            return
+        self._below.take(number, text)
+        if not self._below.is_open:
+            self._place_below()
+
+    def _place_below(self) -> None:
+        place = self._below.place() if self._below is not None else None
+        self._below = None
+        if place is not None and place.stack is not None and self._found.events:
+            told = {
+                "framework": place.framework,
+                "phase": place.phase,
+                "hot_spot": place.hot_spot,
+                "stack": place.stack,
+            }
+            self._found.events[-1].update({name: value for name, value in told.items() if value is not None})
+
     def _add_event(self, said: dict[str, Any], text: str, parsed: oom_message.OomMessage) -> None:
         place = self._trail.place(said["line_id"])
         phase = place.phase or _phase_of(text) or self._phase
@@ -293,6 +323,7 @@ class OomScanner:
         ]
         self._event_count += 1
         self._has_any = True
+        self._below = FramesBelow() if place.stack is None else None
 
     def _add_warm_up(self, said: dict[str, Any], what: str) -> None:
         """The engine wraps the allocator's own message, which came before, in one that says what was tried."""

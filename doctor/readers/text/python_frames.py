@@ -23,6 +23,14 @@ _FRAME = re.compile(r'File "([^"]{1,400})", line (\d{1,9}), in (\S{1,120})')
 _NOTEBOOK_FRAME = re.compile(r"File ([/~][^\s:]{1,400}):(\d{1,9}), in ([\w.<>]{1,120})")
 _NOTEBOOK_CODE = re.compile(r"^\s{0,8}-{1,6}> {1,4}\d{1,9} {1,4}(\S.{0,200})")
 
+ENDS_TRACEBACK = re.compile(
+    r"(?:^|[\s\])>|])(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception|Exit|Interrupt)\b(?::|\s*$)"
+)
+"""The line that ends a traceback: the error itself."""
+_MOST_CODE_GAP = 4
+"""Lines of other processes between a frame and its source line."""
+_DIGIT = re.compile(r"\d")
+
 _LOG_PREFIX = re.compile(r"^.{0,120}?\[[\w./]{1,80}\.py:\d{1,6}\]\s")
 
 _OF_TORCH = re.compile(r"(?:^|/)torch/(?!cuda/graphs)|(?:^|/)functools\.py$|(?:^|/)contextlib\.py$")
@@ -124,31 +132,50 @@ class FrameTrail:
     frames: deque[Frame] = field(default_factory=lambda: deque(maxlen=MOST_FRAMES))
     last_line: int = -(10**9)
     wants_code: bool = False
+    wants_end: bool = False
+    _prefix: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        """True while the source line of a frame or the end of the traceback is due."""
+        return self.wants_code or self.wants_end
 
     def take(self, number: int, text: str) -> bool:
         """Look at one line; true where it was a frame, a head or the source line of a frame."""
         if TRACEBACK_CLUE in text:
             self.frames.clear()
-            self.wants_code = False
+            self.wants_code = self.wants_end = False
             return True
         at = text.find(FRAME_CLUE)
         found = _FRAME.match(text, at) if at >= 0 else _NOTEBOOK_FRAME.search(text)
         if found is not None:
             self.frames.append(Frame(found[1], int(found[2]), found[3].rpartition(".")[2] or found[3]))
-            self.last_line, self.wants_code = number, at >= 0
+            self.last_line, self.wants_code, self._prefix = number, at >= 0, _DIGIT.sub("0", text[: max(at, 0)])
             return True
         if self.frames and (shown := _NOTEBOOK_CODE.match(text)):
             last, self.last_line = self.frames[-1], number
             self.frames[-1] = Frame(last.file, last.line, last.function, shown[1])
             return True
-        if self.wants_code:
+        if not self.wants_code:
+            return False
+        if number - self.last_line > _MOST_CODE_GAP:
             self.wants_code = False
+        elif (
+            text[:1].isspace() or _DIGIT.sub("0", text[: len(self._prefix)]) == self._prefix
+        ):  # not the line of another process between
+            self.wants_code, self.wants_end = False, True
             last = self.frames[-1]
             self.frames[-1] = Frame(
                 last.file, last.line, last.function, _LOG_PREFIX.sub("", text, count=1).strip()[:200]
             )
             return True
         return False
+
+    def end(self, text: str) -> None:
+        """Look at a line behind the frames that is no failure of memory: another error's frames are nobody's."""
+        if self.wants_end and ENDS_TRACEBACK.search(text[:400]):
+            self.frames.clear()
+        self.wants_end = False
 
     def place(self, number: int) -> Place:
         """What the frames before a message say; nothing where the last traceback lies further back."""
