@@ -50,6 +50,8 @@ def command(before: str, after: str, output_format: str, regression: float | Non
 def _exit_code(comparison: Comparison, regression: float) -> ExitCode:
     if not comparison.speeds:
         raise UsageError("the speed of these runs cannot be compared: they have no kind of step in common")
+    if comparison.unlike:
+        say(f"the bar is put on runs that are not alike: {'; '.join(comparison.unlike)}")
     slower = comparison.regressions(regression)
     for speed in slower:
         say(f"{speed.subject}: {1 / speed.speedup - 1:.1%} slower, over the bar of {regression:.1%}")
@@ -70,9 +72,10 @@ def _side(path: str) -> Side:
     from doctor.reports.wording import incomplete_lines
 
     with contextlib.closing(api.load(path)) as case:
-        diagnosis = diagnose_case(case, load_catalogue(None), DiagnosisOptions())
+        rules = load_catalogue(None)
+        diagnosis = diagnose_case(case, rules, DiagnosisOptions())
         for line in incomplete_lines(diagnosis):
             say(f"{path} is incomplete: {line}")
         if line := other_runs_line_as_typed(diagnosis):
             say(f"{path}: {line}")
-        return side_of_case(case, diagnosis)
+        return side_of_case(case, diagnosis, rules)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from doctor.comparison.alignment import Pair, align
 from doctor.comparison.kernels import kernel_changes
-from doctor.comparison.outcome import Comparison, FigureChange, KernelChange
+from doctor.comparison.likeness import machine_differences, step_differences, token_differences, window_differences
+from doctor.comparison.outcome import Comparison, FigureChange, KernelChange, Unseen
 from doctor.comparison.sides import Side
 from doctor.comparison.speed import speeds
 from doctor.errors import UsageError
@@ -19,25 +20,48 @@ def compare(before: Side, after: Side) -> Comparison:
     if before.kind != after.kind:
         raise UsageError(f"a {before.kind} and a {after.kind} cannot be compared: give two of one kind")
     aligned = align(before.steps, after.steps)
-    hidden_in = tuple(name for name, side in (("before", before), ("after", after)) if side.hides_kernels)
+    sides = {"before": before, "after": after}
+    hidden_in = tuple(name for name, side in sides.items() if side.sight.hides_kernels)
+    unseen = (*_unseen(before, after, "after"), *_unseen(after, before, "before"))
+    told_apart = {one.rule for one in unseen} | (before.findings.keys() & after.findings.keys())
     return Comparison(
         (*_figures(before, after), *_step(aligned.pairs)),
-        tuple(rule for rule in before.findings if rule not in after.findings),
-        tuple(rule for rule in after.findings if rule not in before.findings),
+        tuple(rule for rule in before.findings if rule not in told_apart),
+        tuple(rule for rule in after.findings if rule not in told_apart),
         tuple(rule for rule in before.findings if rule in after.findings),
-        () if hidden_in else _kernels(before, after, aligned.pairs),
+        () if hidden_in or not (before.kernels and after.kernels) else _kernels(before, after, aligned.pairs),
         speeds(aligned.pairs),
         aligned.left_out,
         hidden_in,
+        unseen,
+        tuple(_differences(before, after, aligned.pairs, is_hidden=bool(hidden_in))),
+        (before.recorder_share, after.recorder_share),
     )
+
+
+def _unseen(found: Side, other: Side, name: str) -> tuple[Unseen, ...]:
+    """Findings of one side that the other does not have, and could not show."""
+    alone = (rule for rule in found.findings if rule not in other.findings)
+    blind = ((rule, other.sight.blindness(found.sight.shown_by.get(rule, ()))) for rule in alone)
+    return tuple(Unseen(name, rule, why.because, why.needs) for rule, why in blind if why is not None)
+
+
+def _differences(before: Side, after: Side, pairs: tuple[Pair, ...], *, is_hidden: bool) -> list[str]:
+    """Why the two are not the same work on the same machine."""
+    found = machine_differences(before.workload, after.workload) + token_differences(before.figures, after.figures)
+    if is_hidden:
+        return found
+    if pairs:
+        return found + step_differences(pairs[0], before.workload, after.workload)
+    return found + window_differences((before.kernels, before.workload), (after.kernels, after.workload))
 
 
 def _kernels(before: Side, after: Side, pairs: tuple[Pair, ...]) -> tuple[KernelChange, ...]:
     """Of the kind of step with most time; of the whole windows where no kind is in both."""
     for pair in pairs[:1]:
         steps = (
-            len(pair.before.seconds) / before.steps_side_by_side,
-            len(pair.after.seconds) / after.steps_side_by_side,
+            len(pair.before.seconds) / before.workload.steps_side_by_side,
+            len(pair.after.seconds) / after.workload.steps_side_by_side,
         )
         return kernel_changes(pair.before.kernels, pair.after.kernels, steps)
     return kernel_changes(before.kernels, after.kernels, (None, None))

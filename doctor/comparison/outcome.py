@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 CONFIDENCE = 0.95
 """Of the intervals of speed-ups."""
+LEAST_TOLD = 0.01
+"""A smaller change is none: clocks and hosts vary by as much from run to run."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,13 @@ class Speed:
     is_paired: bool
 
     @property
+    def is_beyond_chance(self) -> bool:
+        """False where the two cannot be told apart: no difference is within the interval, or in the third digit."""
+        if self.low is None or self.high is None:
+            return abs(self.speedup - 1.0) >= LEAST_TOLD
+        return not self.low <= 1.0 <= self.high and abs(self.speedup - 1.0) >= LEAST_TOLD
+
+    @property
     def has_interval(self) -> bool:
         """False where there are too few lengths to tell chance from change."""
         return self.high is not None
@@ -106,18 +115,38 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
+class Unseen:
+    """A finding of one run that the other could not have shown, whether it is there or not.
+
+    Attributes:
+        side: `before` or `after`: where it could not be seen.
+        rule: id.
+        because: what that side lacks, in a few words.
+        needs: kinds of evidence that would show it, where it holds none of them.
+    """
+
+    side: str
+    rule: str
+    because: str
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Comparison:
     """What changed.
 
     Attributes:
         figures: in the order of the first side.
-        gone: rules that found something before and not after.
-        new: rules that find something only now.
+        gone: rules that found something before and not after, where they could have.
+        new: rules that find something only now, where they could have found it before.
         stayed: rules that find something in both.
         kernels: largest change first, matched by name and shape; of the first kind of `speeds` where there is one.
         speeds: how much faster each kind of step became, with its interval; the kind with most time first.
         left_out: steps that nothing was held against.
         hidden_in: `before`, `after`: runs that hide kernels inside CUDA graphs, so that no kernels are compared.
+        unseen: findings of one run that the other could not have shown.
+        unlike: why the runs are not the same work on the same machine; empty where nothing speaks against it.
+        recorder_shares: of each window that the recorder itself took, None where it could not be told.
     """
 
     figures: tuple[FigureChange, ...]
@@ -128,6 +157,15 @@ class Comparison:
     speeds: tuple[Speed, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     hidden_in: tuple[str, ...] = ()
+    unseen: tuple[Unseen, ...] = ()
+    unlike: tuple[str, ...] = ()
+    recorder_shares: tuple[float | None, float | None] = (None, None)
+
+    @property
+    def is_identical(self) -> bool:
+        """True where every figure is the same to the last digit, as of one file given twice."""
+        figures = all(figure.before == figure.after for figure in self.figures)
+        return bool(self.figures) and figures and not (self.kernels or self.gone or self.new or self.unseen)
 
     def regressions(self, share: float) -> tuple[Speed, ...]:
         """Kinds of step that take longer by more than `share`; those without an interval count where none has one."""

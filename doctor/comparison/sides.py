@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from doctor.case.step_queries import hides_kernels, step_kernels, steps
+from doctor.case.step_queries import step_kernels, steps
 from doctor.comparison.alignment import StepGroup, StepKind, Steps
 from doctor.comparison.kernels import KernelShape, KernelUse, added, kernels_of, spelled_alike
+from doctor.comparison.likeness import Workload, workload_of
+from doctor.comparison.sight import Sight, sight_of
 from doctor.errors import EvidenceError
 
 if TYPE_CHECKING:
     import duckdb
 
     from doctor.diagnosis.outcome import Diagnosis
+    from doctor.rule import Rule
 
 BENCH_SCHEMA = "engine.bench/1"
 _MOST_BENCH_BYTES = 16 * 2**20
@@ -33,8 +36,9 @@ class Side:
         findings: summary by rule.
         kernels: every kernel of the window by name and shape.
         steps: steps by kind; of a benchmark its repeats.
-        steps_side_by_side: processes that step at the same time, such as the ranks of one job; at least 1.
-        hides_kernels: CUDA graphs are recorded as one row each.
+        sight: what its evidence can show.
+        workload: what ran, and on what.
+        recorder_share: of the window that the recorder itself took, where it could be told.
     """
 
     kind: str
@@ -42,25 +46,28 @@ class Side:
     findings: Mapping[str, str]
     kernels: Mapping[KernelShape, KernelUse]
     steps: Steps
-    steps_side_by_side: int = 1
-    hides_kernels: bool = False
+    sight: Sight = field(default_factory=Sight)
+    workload: Workload = field(default_factory=Workload)
+    recorder_share: float | None = None
 
 
-def side_of_case(case: duckdb.DuckDBPyConnection, diagnosis: Diagnosis) -> Side:
-    """The vitals, findings, kernels and steps of a case and its diagnosis."""
+def side_of_case(case: duckdb.DuckDBPyConnection, diagnosis: Diagnosis, rules: tuple[Rule, ...]) -> Side:
+    """The vitals, findings, kernels and steps of a case and its diagnosis by these rules."""
     window = diagnosis.window
     findings = {finding.rule: finding.summary for finding in diagnosis.findings}
+    sight = sight_of(case, diagnosis, rules)
     if window is None:
-        return Side("diagnosis", dict(diagnosis.vitals), findings, {}, {})
-    side_by_side = max(_num_processes(case), 1)
-    figures = {"window_seconds": window.seconds, **diagnosis.vitals}
-    return Side("diagnosis", figures, findings, kernels_of(case), _steps(case), side_by_side, hides_kernels(case))
-
-
-def _num_processes(case: duckdb.DuckDBPyConnection) -> int:
-    """Processes that have steps: ranks of one job step side by side."""
-    [(count,)] = case.execute("SELECT count(*) FROM (SELECT DISTINCT source_id, pid FROM step)").fetchall()
-    return int(count)
+        return Side("diagnosis", dict(diagnosis.vitals), findings, {}, {}, sight)
+    return Side(
+        "diagnosis",
+        {"window_seconds": window.seconds, **diagnosis.vitals},
+        findings,
+        kernels_of(case),
+        _steps(case),
+        sight,
+        workload_of(case),
+        None if diagnosis.replay is None else diagnosis.replay.profiler_share,
+    )
 
 
 def _steps(case: duckdb.DuckDBPyConnection) -> dict[StepKind, StepGroup]:

@@ -169,6 +169,21 @@ def _judge_all(connection: duckdb.DuckDBPyConnection, rules: Iterable[Rule]) -> 
     return _Judged(tuple(suspects), tuple(cleared), tuple(not_run), checked_count)
 
 
+def signs_that_show(connection: duckdb.DuckDBPyConnection, rule: Rule) -> tuple[Sign, ...]:
+    """The signs of a rule that find its problem in a diagnosed case.
+
+    Raises:
+        CatalogueError: the rule's SELECT is wrong.
+        CaseError: the case is damaged.
+    """
+    visible = _visible(connection, rule)
+    return tuple(sign for sign in visible if any(isinstance(one, Finding) for one in _verdicts(connection, rule, sign)))
+
+
+def _visible(connection: duckdb.DuckDBPyConnection, rule: Rule) -> list[Sign]:
+    return [sign for sign in rule.signs if all(queries.rows_in(connection, table) for table in sign.reads)]
+
+
 def _without_repeats(findings: list[Finding], sign_count: int) -> list[Finding]:
     """One problem seen by several signs is one finding: one whose cure can be replayed speaks, the others witness."""
     if sign_count == 1 or len(findings) < 2:

@@ -8,8 +8,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from doctor.comparison.outcome import CONFIDENCE, Comparison, KernelChange, LeftOut, Speed
+from doctor.comparison.outcome import CONFIDENCE, Comparison, KernelChange, LeftOut, Speed, Unseen
 from doctor.reports import wording
+from doctor.reports.collecting import recipe_for
 from doctor.reports.presentation import Presentation
 from doctor.reports.text_console import as_text
 from doctor.units import format_bytes, format_count, format_ns, format_share, format_speedup
@@ -20,9 +21,8 @@ _UNKNOWN = "-"
 _IS_TIME = re.compile(r"^seconds$|_seconds$|(?<!_per)_s(\.|$)")
 _UNIT = re.compile(r"_seconds$|_us$|_bytes$|(?<!_per)_s(?=\.|$)")
 _RECORDER_RULE = "profiler-distorted"
-_AS_RECORDED = (
-    "Times are as recorded, and the recorder slows launches: where these went away, the speed-up without it is less."
-)
+_LEAST_RECORDER_SHARE = 0.05
+_UNCOMPARED = "Kernels are not compared, so that other work in the two would not be noticed"
 _SHOW_NODES = "--cuda-graph-trace=node records them"
 _SUBJECTS = {"benchmark": "The benchmark", "all": "A step", "usual": "A usual step"}
 _SHARES = {"gpu_busy", "exposed_communication", "exposed_copy"}
@@ -30,41 +30,104 @@ _SHARES = {"gpu_busy", "exposed_communication", "exposed_copy"}
 
 def comparison_page(comparison: Comparison, presentation: Presentation) -> str:
     """The comparison as text that ends in a line break."""
-    verdict = _verdict(comparison)
-    parts: list[RenderableType] = [] if verdict is None else [verdict, Text()]
+    parts: list[RenderableType] = _first_lines(comparison)
     if comparison.speeds:
         parts += [_speeds(comparison.speeds), Text()]
-    parts += [*(Text(line) for line in _left_out_lines(comparison)), _figures(comparison), Text()]
-    for title, rules in (("Gone", comparison.gone), ("New", comparison.new), ("Still there", comparison.stayed)):
+    parts += [Text(line) for line in _left_out_lines(comparison)]
+    parts += [_figures(comparison), Text()] if _has_common_figures(comparison) else []
+    titles = ("Only in BEFORE", "Only in AFTER", "In both") if comparison.unlike else ("Gone", "New", "Still there")
+    for title, rules in zip(titles, (comparison.gone, comparison.new, comparison.stayed), strict=True):
         if rules:
             parts.append(Text(f"{title}: {', '.join(rules)}"))
-    if _RECORDER_RULE in (*comparison.gone, *comparison.new, *comparison.stayed):
-        parts.append(Text(_AS_RECORDED))
+    parts += [Text(line) for line in _unseen_lines(comparison)]
     if comparison.kernels:
         parts += [Text(), _kernels(comparison)]
     for side in comparison.hidden_in:
-        parts.append(Text(f"Kernels are not compared: {side.upper()} hides them inside CUDA graphs ({_SHOW_NODES})."))
+        parts.append(Text(f"{_UNCOMPARED}: {side.upper()} hides them inside CUDA graphs ({_SHOW_NODES})."))
     return as_text(Group(*parts), min(presentation.width, _WIDEST), is_coloured=presentation.is_coloured)
+
+
+def _first_lines(comparison: Comparison) -> list[RenderableType]:
+    """Whether the two can be compared, and what the comparison comes to."""
+    lines: list[RenderableType] = []
+    if comparison.unlike:
+        reasons = "; ".join(wording.clean(reason) for reason in comparison.unlike)
+        lines.append(Text.assemble(("Not the same work: ", "bold yellow"), f"{reasons}. No speed-up is told."))
+    verdict = _verdict(comparison)
+    if verdict is not None:
+        lines.append(verdict)
+    return [*lines, Text()] if lines else []
+
+
+def _has_common_figures(comparison: Comparison) -> bool:
+    return any(change.before is not None and change.after is not None for change in comparison.figures)
 
 
 def _verdict(comparison: Comparison) -> Text | None:
     """The change of the kind of step with most time, else of the window, in one sentence; None where unknown."""
+    if not _has_common_figures(comparison):
+        return Text("The two have no figure in common: only findings are compared.")
+    if comparison.is_identical:
+        return Text("No difference: every figure of the two is the same.", "bold")
     for speed in comparison.speeds[:1]:
         subject = _SUBJECTS.get(speed.subject, f"A {wording.clean(speed.subject)} step")
-        return _sentence(subject, speed.before_seconds, speed.after_seconds)
+        if not speed.is_beyond_chance:
+            return _without_difference(subject, speed)
+        return _sentence(comparison, subject, speed.before_seconds, speed.after_seconds)
     figures = {change.name: change for change in comparison.figures}
     for name, subject in (("step_seconds", "A step"), ("window_seconds", "The recording")):
         change = figures.get(name)
         if change is not None and change.before and change.after:
-            return _sentence(subject, change.before, change.after)
+            return _sentence(comparison, subject, change.before, change.after)
     return None
 
 
-def _sentence(subject: str, before_seconds: float, after_seconds: float) -> Text:
+def _without_difference(subject: str, speed: Speed) -> Text:
+    times = format_ns(speed.before_seconds * 1e9), format_ns(speed.after_seconds * 1e9)
+    took = f"takes {times[0]} in both" if times[0] == times[1] else f"took {times[0]} and now takes {times[1]}"
+    beyond = " beyond chance" if speed.has_interval and speed.speedup != 1.0 else ""
+    return Text.assemble(f"{subject} {took}: ", (f"no difference{beyond}", "bold"))
+
+
+def _sentence(comparison: Comparison, subject: str, before_seconds: float, after_seconds: float) -> Text:
+    times = format_ns(before_seconds * 1e9), format_ns(after_seconds * 1e9)
+    if comparison.unlike:
+        return Text(f"{subject} takes {times[0]} in BEFORE and {times[1]} in AFTER.")
     factor = before_seconds / after_seconds
     pace = f"{format_speedup(max(factor, 1 / factor))} {'faster' if factor >= 1 else 'slower'}"
-    times = f"{subject} took {format_ns(before_seconds * 1e9)} and now takes {format_ns(after_seconds * 1e9)}: "
-    return Text.assemble(times, (pace, "bold green" if factor >= 1 else "bold red"))
+    return Text.assemble(
+        f"{subject} took {times[0]} and now takes {times[1]}: ",
+        (pace, "bold green" if factor >= 1 else "bold red"),
+        _as_recorded(comparison, is_faster=factor >= 1),
+    )
+
+
+def _as_recorded(comparison: Comparison, *, is_faster: bool) -> str:
+    """What the recorder has to do with it, beside the figure that it bends."""
+    before, after = (share or 0.0 for share in comparison.recorder_shares)
+    if abs(before - after) >= _LEAST_RECORDER_SHARE:
+        share, side = max((before, "BEFORE"), (after, "AFTER"))
+        change = "less" if (before > after) == is_faster else "more"
+        return f" as recorded, {change} without the recorder, which took {format_share(share)} of {side}"
+    if _RECORDER_RULE in (*comparison.gone, *comparison.new, *comparison.stayed):
+        return " as recorded, and the recorder slows launches"
+    return ""
+
+
+def _unseen_lines(comparison: Comparison) -> list[str]:
+    """Findings that only one of the two could have shown, by what the other lacks."""
+    rules: dict[tuple[str, str], list[str]] = {}
+    for one in comparison.unseen:
+        rules.setdefault((one.side, _lack(one)), []).append(one.rule)
+    return [
+        f"Could not be seen in {side.upper()}, since {because}: {', '.join(names)}"
+        for (side, because), names in rules.items()
+    ]
+
+
+def _lack(one: Unseen) -> str:
+    kinds = dict.fromkeys(recipe_for(kind).kind for kind in one.needs)
+    return f"it holds no {' or '.join(kinds)}" if kinds else wording.clean(one.because)
 
 
 def _left_out_lines(comparison: Comparison) -> list[str]:
@@ -100,7 +163,7 @@ def _figures(comparison: Comparison) -> Table:
 
 
 def _speeds(speeds: tuple[Speed, ...]) -> Table:
-    table = _table("steps", "before", "after", "mean before", "mean after", f"speed-up ({CONFIDENCE:.0%} interval)")
+    table = _table("steps", "before", "after", "mean before", "mean after", f"before/after ({CONFIDENCE:.0%} interval)")
     for speed in speeds:
         interval = "" if speed.low is None or speed.high is None else f" ({speed.low:.2f}-{speed.high:.2f})"
         table.add_row(

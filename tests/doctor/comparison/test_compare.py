@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from doctor.comparison.changes import compare
 from doctor.comparison.kernels import spelled_alike
 from doctor.reports.comparison_page import comparison_page
 from doctor.reports.presentation import Presentation
+from tests.support.samples import sample
 from tests.support.trace_builder import GEMM, HEAD_GEMM, Program, decode_step
 from tests.support.traces import shared_trace
 
@@ -70,6 +72,90 @@ def test_a_run_against_itself_changes_nothing(tmp_path: Path, capfd: pytest.Capt
     document = json.loads(capfd.readouterr().out)
     assert document["gone"] == document["new"] == document["kernels"] == []
     assert all(figure["ratio"] in {1.0, None} for figure in document["figures"])
+    assert main(["compare", path, path]) == 0
+    page = capfd.readouterr().out
+    assert page.startswith("No difference: every figure of the two is the same.")
+    assert "faster" not in page
+
+
+def compared(capfd: pytest.CaptureFixture[str], before: str | Path, after: str | Path) -> dict[str, Any]:
+    assert main(["compare", str(before), str(after), "--format", "json"]) == 0
+    document: dict[str, Any] = json.loads(capfd.readouterr().out)
+    return document
+
+
+def test_a_finding_is_not_gone_where_the_other_evidence_could_not_show_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    document = compared(capfd, eager(tmp_path / "a.json"), sample("oom-fragmentation"))
+    assert document["gone"] == document["new"] == []
+    told = {(one["side"], one["rule"]): one["needs"] for one in document["unseen"]}
+    assert "kineto" in told["after", "host-dispatch-bound"]
+    assert "oom-text" in told["before", "fragmentation"]
+
+
+def test_a_finding_is_not_gone_where_the_calls_that_show_it_were_not_recorded(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    full = Path(eager(tmp_path / "a.json"))
+    document = json.loads(full.read_text("utf-8"))
+    document["traceEvents"] = [event for event in document["traceEvents"] if event.get("cat") != "cuda_runtime"]
+    (tmp_path / "b.json").write_text(json.dumps(document))
+    told = compared(capfd, full, tmp_path / "b.json")
+    assert "host-dispatch-bound" not in told["gone"]
+    [one] = [one for one in told["unseen"] if one["rule"] == "host-dispatch-bound"]
+    assert (one["side"], one["because"], one["needs"]) == ("after", "it holds no calls of the host", [])
+
+
+def test_a_finding_on_kernels_is_not_gone_where_graphs_hide_them(capfd: pytest.CaptureFixture[str]) -> None:
+    told = compared(capfd, sample("eager-attention"), sample("graph-decode-nsys-report"))
+    [one] = [one for one in told["unseen"] if one["rule"] == "attention-not-fused"]
+    assert (one["side"], one["because"]) == ("after", "its kernels are hidden inside CUDA graphs")
+    assert "attention-not-fused" not in told["gone"]
+
+
+def with_layers(path: Path, layers: int, device: str) -> str:
+    program = Program()
+    for _ in range(6):
+        decode_step(program, layers=layers)
+    text = program.write(path).read_text("utf-8")
+    document = json.loads(text)
+    document["deviceProperties"] = [{"id": 0, "name": device}]
+    path.write_text(json.dumps(document))
+    return str(path)
+
+
+def test_runs_of_another_model_or_device_are_not_alike(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    small = with_layers(tmp_path / "a.json", 8, "NVIDIA H200")
+    large, moved = (
+        with_layers(tmp_path / "b.json", 16, "NVIDIA H200"),
+        with_layers(tmp_path / "c.json", 8, "NVIDIA A100"),
+    )
+    assert compared(capfd, small, small)["unlike"] == []
+    [work] = compared(capfd, small, large)["unlike"]
+    assert work.startswith("other work (")
+    assert compared(capfd, small, moved)["unlike"] == ["another GPU (NVIDIA H200 in BEFORE, NVIDIA A100 in AFTER)"]
+    assert main(["compare", small, large, "--fail-on-regression", "5%"]) == 1
+    printed = capfd.readouterr()
+    assert printed.out.startswith("Not the same work: other work (")
+    assert "doctor: the bar is put on runs that are not alike: other work (" in printed.err
+
+
+def test_a_cure_that_leaves_the_work_as_it_is_is_alike(capfd: pytest.CaptureFixture[str]) -> None:
+    sick, cured = (shared_trace(f"h200/{name}.nsys-rep") for name in ("h2d-sick", "h2d-fixed"))
+    told = compared(capfd, sick, cured)
+    assert told["unlike"] == []
+    assert told["gone"] == ["pageable-copies"]
+
+
+def test_benchmarks_of_another_number_of_tokens_are_not_alike(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name, tokens in (("a.json", 3072), ("b.json", 1024)):
+        figures = {"schema": "engine.bench/1", "output_tokens": tokens, "seconds": 1.0}
+        (tmp_path / name).write_text(json.dumps(figures))
+    [reason] = compared(capfd, tmp_path / "a.json", tmp_path / "b.json")["unlike"]
+    assert reason == "another amount of work (3,072 output tokens in BEFORE, 1,024 in AFTER)"
 
 
 def test_kernels_are_matched_by_name_and_shape_and_a_regression_exits_with_one(
@@ -134,7 +220,10 @@ def test_kernels_are_not_compared_where_one_run_hides_them_in_graphs() -> None:
     comparison = compare(*sides)
     assert comparison.kernels == ()
     assert comparison.hidden_in == ("after",)
-    assert "Kernels are not compared: AFTER hides them" in comparison_page(comparison, Presentation(120))
+    page = " ".join(comparison_page(comparison, Presentation(120)).split())
+    assert "Kernels are not compared, so that other work in the two would not be noticed: AFTER hides them" in page
+    assert page.startswith("A decode step took 34.5 ms and now takes 2.51 ms: 14x faster as recorded, less without the")
+    assert comparison.unlike == ()
 
 
 SPELLED_TWICE = {

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from doctor.comparison.outcome import Comparison, FigureChange, KernelChange, Speed
+from doctor.comparison.outcome import Comparison, FigureChange, KernelChange, Speed, Unseen
 from doctor.reports.comparison_page import comparison_page
 from doctor.reports.presentation import Presentation
 
@@ -44,7 +45,7 @@ def test_figures_stand_side_by_side_with_their_units() -> None:
 
 
 def test_steps_stand_with_their_speed_up_and_its_interval() -> None:
-    assert "steps before after mean before mean after speed-up (95% interval)" in lines()
+    assert "steps before after mean before mean after before/after (95% interval)" in lines()
     assert "decode 8 8 34.5 ms 2.50 ms 13.80x (11.90-16.70)" in lines()
     assert "prefill 1 1 35.5 ms 22.4 ms 1.58x" in lines()
 
@@ -62,7 +63,45 @@ def test_a_kernel_keeps_its_times_whole_and_its_name_within_the_screen() -> None
     assert "\x1b" not in page
 
 
-def test_times_that_the_recorder_stretched_are_said_to_be_as_recorded() -> None:
-    assert "as recorded" not in " ".join(lines())
-    stretched = replace(CURED, gone=(*CURED.gone, "profiler-distorted"))
-    assert "Times are as recorded" in comparison_page(stretched, Presentation(80))
+def first_line(**changed: Any) -> str:
+    page = comparison_page(replace(CURED, **changed), Presentation(400))
+    return " ".join(page.partition("\n\n")[0].split())
+
+
+def test_what_the_recorder_took_stands_beside_the_factor_that_it_bends() -> None:
+    assert "as recorded" not in first_line()
+    sick, cured = first_line(recorder_shares=(0.378, 0.01)), first_line(recorder_shares=(None, 0.352))
+    assert sick.endswith("14x faster as recorded, less without the recorder, which took 37.8 % of BEFORE")
+    assert cured.endswith("14x faster as recorded, more without the recorder, which took 35.2 % of AFTER")
+    assert first_line(gone=("profiler-distorted",)).endswith("as recorded, and the recorder slows launches")
+    slower = (Speed("decode", 8, 8, 0.0345, 0.0405, 0.85, 0.77, 0.92, True),)
+    assert "1.17x slower as recorded, more without" in first_line(speeds=slower, recorder_shares=(0.378, 0.0))
+
+
+def test_a_difference_within_chance_is_none() -> None:
+    within = (Speed("decode", 8, 8, 0.0345, 0.0340, 1.015, 0.97, 1.05, True),)
+    assert first_line(speeds=within).endswith("took 34.5 ms and now takes 34.0 ms: no difference beyond chance")
+    same = (Speed("decode", 8, 8, 0.0345, 0.0345, 1.0, 1.0, 1.0, True),)
+    assert first_line(speeds=same) == "A decode step takes 34.5 ms in both: no difference"
+
+
+def test_runs_that_are_not_alike_are_said_so_first_and_nothing_is_praised() -> None:
+    unlike = replace(CURED, unlike=("another GPU (A in BEFORE, B in AFTER)", "other work"))
+    page = comparison_page(unlike, Presentation(400))
+    first, second, _ = page.split("\n", 2)
+    assert first == "Not the same work: another GPU (A in BEFORE, B in AFTER); other work. No speed-up is told."
+    assert second == "A decode step takes 34.5 ms in BEFORE and 2.50 ms in AFTER."
+    assert "faster" not in page
+    assert "Only in BEFORE: host-dispatch-bound, cudagraph-off" in page
+
+
+def test_what_the_other_run_could_not_show_is_neither_gone_nor_new() -> None:
+    unseen = (
+        Unseen("after", "foreign-gpu-process", "it holds no nvml", ("nvml", "nvidia-smi")),
+        Unseen("after", "sync-in-step", "it holds no calls of the host"),
+        Unseen("before", "comm-exposed", "part of it could not be read"),
+    )
+    page = comparison_page(replace(CURED, unseen=unseen), Presentation(400)).splitlines()
+    assert "Could not be seen in AFTER, since it holds no samples of NVML or nvidia-smi: foreign-gpu-process" in page
+    assert "Could not be seen in AFTER, since it holds no calls of the host: sync-in-step" in page
+    assert "Could not be seen in BEFORE, since part of it could not be read: comm-exposed" in page
