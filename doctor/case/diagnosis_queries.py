@@ -66,7 +66,11 @@ class WindowRow:
 
 @dataclass(frozen=True)
 class VitalsRow:
-    """Figures of the window; shares are means over devices, None where nothing tells."""
+    """Figures of the window, None where nothing tells.
+
+    Shares are means over devices. Figures of a step are means over the usual steps: those with about as much device
+    work as most of their process, so without a prefill among decode steps.
+    """
 
     gpu_busy: float | None
     exposed_communication: float | None
@@ -74,6 +78,7 @@ class VitalsRow:
     launches_per_step: float | None
     kernel_median_us: float | None
     syncs_per_step: float | None
+    step_seconds: float | None
 
 
 @dataclass(frozen=True)
@@ -198,8 +203,9 @@ per_step AS (
 kernels AS (
     SELECT median(end_ns - start_ns) / 1e3 AS kernel_median_us
     FROM device_op, steady_window WHERE kind = 'kernel' AND start_ns >= from_ns AND start_ns < until_ns
-)
-SELECT busy, communication, copy, launches, kernel_median_us, syncs FROM share, per_step, kernels
+),
+usual AS (SELECT avg(end_ns - start_ns) / 1e9 AS step_seconds FROM usual_step)
+SELECT busy, communication, copy, launches, kernel_median_us, syncs, step_seconds FROM share, per_step, kernels, usual
 """
 
 _TOP_KERNELS = """

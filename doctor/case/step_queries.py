@@ -72,6 +72,7 @@ class PhaseRow:
 
     phase: str
     count: int
+    mean_ns: int
     median_ns: int
     p99_ns: int
     longest_ns: int
@@ -162,8 +163,8 @@ row AS (
 
 _PHASES = f"""
 WITH {_ROW}
-SELECT phase, count(*), median(end_ns - start_ns)::BIGINT, quantile_cont(end_ns - start_ns, 0.99)::BIGINT,
-    max(end_ns - start_ns), count(*) FILTER (times_median >= $factor)
+SELECT phase, count(*), avg(end_ns - start_ns)::BIGINT, median(end_ns - start_ns)::BIGINT,
+    quantile_cont(end_ns - start_ns, 0.99)::BIGINT, max(end_ns - start_ns), count(*) FILTER (times_median >= $factor)
 FROM row GROUP BY phase ORDER BY count(*) DESC, phase
 """
 

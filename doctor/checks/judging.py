@@ -21,13 +21,6 @@ def breaches(diagnosis: Diagnosis, demand: Demand) -> tuple[Breach, ...]:
     return (*_blindness(diagnosis), *_findings(diagnosis, demand), *_vitals(diagnosis, demand))
 
 
-def known_vitals(diagnosis: Diagnosis) -> dict[str, float | None]:
-    """The figures that can be bounded: the vitals, and the mean time of a step in seconds."""
-    window = diagnosis.window
-    step = window.seconds / window.steps if window is not None and window.steps else None
-    return {**diagnosis.vitals, "step_seconds": step}
-
-
 def severity_named(word: object) -> Severity:
     """The severity of a name such as `low`.
 
@@ -94,7 +87,7 @@ def _words(finding: RankedFinding, followers: Iterable[str]) -> str:
 
 
 def _vitals(diagnosis: Diagnosis, demand: Demand) -> Iterator[Breach]:
-    figures = known_vitals(diagnosis)
+    figures = diagnosis.vitals
     for bound in demand.bounds:
         value = figures.get(bound.vital)
         wanted = f"must be {bound.direction} {bound.limit:g}"

@@ -60,7 +60,7 @@ def side_of_case(case: duckdb.DuckDBPyConnection, diagnosis: Diagnosis, rules: t
         return Side("diagnosis", dict(diagnosis.vitals), findings, {}, {}, sight)
     return Side(
         "diagnosis",
-        {"window_seconds": window.seconds, **diagnosis.vitals},
+        {"window_seconds": window.seconds, **_vitals(diagnosis)},
         findings,
         kernels_of(case),
         _steps(case),
@@ -68,6 +68,11 @@ def side_of_case(case: duckdb.DuckDBPyConnection, diagnosis: Diagnosis, rules: t
         workload_of(case),
         None if diagnosis.replay is None else diagnosis.replay.profiler_share,
     )
+
+
+def _vitals(diagnosis: Diagnosis) -> dict[str, float | None]:
+    """But for the length of a step, which is compared kind by kind."""
+    return {name: value for name, value in diagnosis.vitals.items() if name != "step_seconds"}
 
 
 def _steps(case: duckdb.DuckDBPyConnection) -> dict[StepKind, StepGroup]:

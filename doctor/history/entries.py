@@ -52,7 +52,7 @@ class HistoryEntry:
         step_count: engine steps in the window; None where they could not be told.
         worst_severity: of the worst finding; None where nothing was found.
         files: the evidence.
-        figures: vitals by their name, and `step_seconds`; unknown ones are missing.
+        figures: vitals by their name; unknown ones are missing.
         findings: in order, the principal one first.
     """
 
@@ -91,11 +91,8 @@ def _file(file: EvidenceFile) -> HistoryFile:
 
 
 def _figures(diagnosis: Diagnosis) -> dict[str, float]:
-    figures = dict(diagnosis.vitals)
-    window = diagnosis.window
-    if window is not None and window.steps:
-        figures[STEP_FIGURE] = window.seconds / window.steps
-    return {name: float(value) for name, value in figures.items() if value is not None and math.isfinite(value)}
+    known = ((name, value) for name, value in diagnosis.vitals.items() if value is not None)
+    return {name: float(value) for name, value in known if math.isfinite(value)}
 
 
 def _finding(finding: RankedFinding) -> HistoryFinding:

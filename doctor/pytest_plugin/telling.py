@@ -20,13 +20,10 @@ FINDINGS = "doctor.findings"
 
 def properties(diagnosis: Diagnosis) -> list[tuple[str, object]]:
     """Verdict, findings and the figures that are known, as pairs of name and value."""
-    from doctor.checks.judging import known_vitals  # noqa: PLC0415 - only tests that use doctor pay for it
-    from doctor.reports import wording  # noqa: PLC0415
+    from doctor.reports import wording  # noqa: PLC0415 - only tests that use doctor pay for it
 
     rules = ",".join(finding.rule for finding in wording.own_findings(diagnosis))
-    figures = [
-        (f"{PREFIX}{name}", f"{value:.6g}") for name, value in known_vitals(diagnosis).items() if value is not None
-    ]
+    figures = [(f"{PREFIX}{name}", f"{value:.6g}") for name, value in diagnosis.vitals.items() if value is not None]
     return [(VERDICT, wording.verdict(diagnosis)), (FINDINGS, rules), *figures]
 
 

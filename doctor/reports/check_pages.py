@@ -8,7 +8,6 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from doctor.checks.check import Breach, CheckResult
-from doctor.checks.judging import known_vitals
 from doctor.diagnosis.outcome import Diagnosis
 from doctor.reports import github_annotations, junit, sarif, wording
 from doctor.reports.json_document import document
@@ -132,7 +131,7 @@ def _junit(results: Sequence[CheckResult]) -> str:
 
 
 def _figures(diagnosis: Diagnosis) -> Iterator[str]:
-    for name, value in known_vitals(diagnosis).items():
+    for name, value in diagnosis.vitals.items():
         yield f"{wording.clean(name)}: {'unknown' if value is None else format(value, '.6g')}"
 
 

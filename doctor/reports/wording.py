@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 from typing import TypeGuard
@@ -231,14 +231,21 @@ def vitals_parts(diagnosis: Diagnosis) -> tuple[str, ...]:
             vitals.get("exposed_communication") or None, lambda value: f"exposed communication {format_share(value)}"
         ),
         _vital(_worth_a_word(vitals.get("exposed_copy")), lambda value: f"exposed copies {format_share(value)}"),
-        _vital(
-            vitals.get("launches_per_step"),
-            lambda value: f"{format_counted(round(value), 'launch', 'launches')} a step",
-        ),
+        _usual_step(vitals),
         _vital(vitals.get("kernel_median_us"), lambda value: f"median kernel {format_ns(value * 1e3)}"),
-        _vital(vitals.get("syncs_per_step"), lambda value: f"{format_counted(round(value, 1), 'sync')} a step"),
     )
     return tuple(part for part in worded if part)
+
+
+def _usual_step(vitals: Mapping[str, float | None]) -> str:
+    """The means of the usual steps: `step 34.5 ms, 1,053 launches, 1 sync`."""
+    figures = (
+        _vital(vitals.get("step_seconds"), lambda value: format_ns(value * 1e9)),
+        _vital(vitals.get("launches_per_step"), lambda value: format_counted(round(value), "launch", "launches")),
+        _vital(vitals.get("syncs_per_step"), lambda value: format_counted(round(value, 1), "sync")),
+    )
+    told = ", ".join(figure for figure in figures if figure)
+    return f"step {told}" if told else ""
 
 
 def not_run_groups(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:

@@ -35,6 +35,7 @@ def launch_bound() -> Diagnosis:
             "launches_per_step": 1180.0,
             "kernel_median_us": 2.1,
             "syncs_per_step": 1.0,
+            "step_seconds": 0.0299,
         },
         findings=(_dispatch(), _graphs_off(), _module_load()),
         ruled_out=(

@@ -23,6 +23,7 @@ from doctor.tui.widgets.steps.chart import StepChart
 from doctor.units import format_count, format_counted, format_ns
 
 _MOST_ROWS = 1_000
+_ENOUGH_FOR_P99 = 100
 _COLUMNS = ("step", "phase", "length", "x median", "starts", "device ops", "device time")
 
 
@@ -100,8 +101,8 @@ def _phases(found: tuple[PhaseRow, ...], row_count: int) -> Content:
     lines = [
         Content.assemble(
             (f"{phase.phase:<8}", "bold"),
-            f"{format_counted(phase.count, 'step'):>12}  median {format_ns(phase.median_ns)}  ",
-            f"p99 {format_ns(phase.p99_ns)}  longest {format_ns(phase.longest_ns)}  ",
+            f"{format_counted(phase.count, 'step'):>12}  mean {format_ns(phase.mean_ns)}  ",
+            f"median {format_ns(phase.median_ns)}  {_tail(phase)}  ",
             (format_counted(phase.outlier_count, "outlier"), "$error" if phase.outlier_count else "$foreground-muted"),
         )
         for phase in found
@@ -109,6 +110,13 @@ def _phases(found: tuple[PhaseRow, ...], row_count: int) -> Content:
     if row_count < sum(phase.count for phase in found):
         lines.append(Content(f"The table holds the {format_count(row_count)} longest."))
     return Content("\n").join(lines)
+
+
+def _tail(phase: PhaseRow) -> str:
+    """The longest of few steps; of many what all but the hundredth stay under."""
+    if phase.count < _ENOUGH_FOR_P99:
+        return f"longest {format_ns(phase.longest_ns)}"
+    return f"p99 {format_ns(phase.p99_ns)}"
 
 
 def _cells(row: StepRow, origin_ns: int, outlier_colour: str) -> tuple[Text | str, ...]:

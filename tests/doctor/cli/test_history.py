@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from doctor import open_case
+from doctor.case.step_queries import phases
 from doctor.cli.main import main
 from doctor.reports.history_page import trend_line
 from tests.support.samples import sample, trace_of
@@ -34,6 +37,24 @@ def test_diagnoses_are_listed_with_their_first_finding_and_trends(
     assert "launch-sick" in lines[1]
     [busy] = [line for line in lines if line.startswith("gpu busy")]
     assert "▁█" in busy or "_@" in busy
+
+
+def test_a_step_has_one_length_wherever_it_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    case, kept = tmp_path / "case.duckdb", str(tmp_path / "kept.duckdb")
+    save = ("--save", str(case), "--history", kept, "--format", "json", "--no-progress")
+    assert main(["diagnose", str(SICK), *save]) == 0
+    seconds = json.loads(capfd.readouterr().out)["vitals"]["step_seconds"]
+    assert main(["sql", str(case), "SELECT avg(end_ns - start_ns) / 1e9 AS s FROM usual_step", "--format", "json"]) == 0
+    [row] = json.loads(capfd.readouterr().out)
+    assert main(["history", kept, "--format", "json"]) == 0
+    [entry] = json.loads(capfd.readouterr().out)["diagnoses"]
+    assert main(["compare", str(case), str(case), "--format", "json"]) == 0
+    speeds = {speed["subject"]: speed for speed in json.loads(capfd.readouterr().out)["speeds"]}
+    with closing(open_case(case)) as opened:
+        [decode] = [phase for phase in phases(opened) if phase.phase == "decode"]
+    told = [row["s"], entry["figures"]["step_seconds"], speeds["decode"]["before_seconds"], decode.mean_ns / 1e9]
+    assert told == pytest.approx([seconds] * 4, rel=1e-6)
+    assert seconds == pytest.approx(0.0345, rel=0.01)
 
 
 def test_the_file_may_be_named_by_itself_but_not_twice(history: Path, capfd: pytest.CaptureFixture[str]) -> None:
