@@ -29,6 +29,8 @@ from doctor.units import format_ns
 
 PHI_RANGE = (0.45, 0.80)
 """Factors on plain host times of the quick and the slow timeline; their geometric mean is 0.6."""
+LEAST_PHI = 0.33
+"""The smallest that was measured: what a bound has to allow for."""
 MEASURED_PHI_RANGE = (0.4, 1.0)
 """Bounds of the factor found from a measured time: outside, the host was in another state and the factor is noise."""
 MEASURED_SPREAD = 1.1
@@ -74,6 +76,7 @@ class Corrected:
         host_speed_factor: how much slower than the quiet host it was, None where the recording does not tell.
         profiler_share: share of the recorded window, None where it could not be told.
         remark: what is odd about the measured time; empty where nothing is.
+        beyond: how much quicker than the quick host a host may be, in ways from the slow to the quick one.
     """
 
     quick: Run
@@ -82,6 +85,7 @@ class Corrected:
     host_speed_factor: float | None
     profiler_share: float | None
     remark: str = ""
+    beyond: float = 0.0
 
     @property
     def spread_left(self) -> float:
@@ -99,7 +103,8 @@ def correct(run: Run, cut: Plan, names: CallNames, unprofiled_seconds: float | N
     if int(host.is_probe.sum()) >= MIN_PROBES and (run.calls.correlation_id >= 0).any():
         return _by_correlation_ids(run, cut, host)
     quick, slow = (_scaled(run, host, phi) for phi in PHI_RANGE)
-    return Corrected(quick, slow, "phi", None, None)
+    least, most = PHI_RANGE
+    return Corrected(quick, slow, "phi", None, None, beyond=(least - LEAST_PHI) / (most - least))
 
 
 @dataclass(frozen=True)

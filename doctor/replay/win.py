@@ -126,6 +126,18 @@ class _Lengths:
         """The same for a better cure."""
         return _limit(self._repeated, self.best)
 
+    def beyond(self, slow: _Lengths, share: float) -> _Lengths:
+        """Lengths on a host quicker than this one by a share of the way that `slow` is behind.
+
+        A length is a convex function of the host's times, so the line through two of them is never above it.
+        """
+        return _Lengths(
+            _further(self.uncured, slow.uncured, share),
+            replace(self.cured, length=max(_further(self.cured.length, slow.cured.length, share), self.cured.least)),
+            replace(self.best, length=max(_further(self.best.length, slow.best.length, share), self.best.least)),
+            self.seen_share,
+        )
+
     @property
     def _repeated(self) -> float:
         """The window as a part of a loop: with what is outside it and comes back with each round."""
@@ -150,7 +162,7 @@ class Replay:
         self._busy_ns = _busy(self._recorded)
         errors = measure_errors(self._recorded, self._plan)  # before there are corrected runs beside it
         corrected = correct(self._recorded, self._plan, names, unprofiled_seconds)
-        self._spread_left = corrected.spread_left
+        self._spread_left, self._beyond = corrected.spread_left, corrected.beyond
         self.quality = judge(self._recorded, errors, corrected)
         self._recorded = to_replay(self._recorded)
         self._timelines = tuple(
@@ -170,7 +182,7 @@ class Replay:
         best = [*changes, *self._select(replace(cure, steps=cure.at_most))]
         trial = _Trial(before, changes, best, cure)
         recorded, quick, slow = (self._lengths(timeline, trial) for timeline in self._timelines)
-        return _summarise(recorded, quick, slow, cure.spread**self._spread_left)
+        return _summarise(recorded, quick, slow, _Doubt(cure.spread**self._spread_left, self._beyond))
 
     def _select(self, *cures: Cure) -> list[Change]:
         return [change for cure in cures for change in select(self._connection, cure, self._places)]
@@ -223,33 +235,52 @@ def _busy(run: Run) -> Real:
     return union_by_group(device, run.ops.start, run.ops.end, int(device.max(initial=-1)) + 1)
 
 
-def _summarise(recorded: _Lengths, quick: _Lengths, slow: _Lengths, spread: float) -> Win:
+@dataclass(frozen=True)
+class _Doubt:
+    """What is not known of a cure and of the host.
+
+    Attributes:
+        spread: factor of uncertainty of the cure.
+        beyond: how much quicker than the quick host a host may be, of the way from the slow one to it.
+    """
+
+    spread: float
+    beyond: float
+
+
+def _summarise(recorded: _Lengths, quick: _Lengths, slow: _Lengths, doubt: _Doubt) -> Win:
     """Expected: the geometric mean of the two hosts.
 
     Range: the cure's own spread and the hosts' difference, taken as independent errors of the logarithm; a small win
     may be nothing, or half as much again. A slower host than the recorded one, profiler and all, is not in evidence,
     so nothing is above what the recorded idle time allows.
-
-    Bound: the better host and the whole spread at once, or what a better cure wins on the better host, whichever is
-    more; of a cure of the host no more than the device's work leaves.
     """
     limit = math.log(recorded.limit)
     middle = min(math.log(quick.speedup * slow.speedup) / 2, limit)
     of_hosts = abs(math.log(quick.speedup / slow.speedup)) / 2
-    of_cure = math.log(max(spread, 1.0))
+    of_cure = math.log(max(doubt.spread, 1.0))
     below = math.hypot(min(of_cure, middle), of_hosts)
     above = math.hypot(min(of_cure, middle / 2), of_hosts)
     high = math.exp(min(middle + above, limit))
-    worst = math.exp(middle + min(of_cure, middle / 2) + of_hosts)
-    best = max(quick.best_speedup, slow.best_speedup, worst)
+    most = max(_most(lengths, of_cure) for lengths in (quick.beyond(slow, doubt.beyond), quick, slow))
     return Win(
         recorded.seen_ns / 1e9,
         recorded.seen_ns / recorded.uncured if recorded.uncured > 0 else 0.0,
-        max(recorded.best_speedup, high, min(best, recorded.best_limit)),
+        max(recorded.best_speedup, high, min(most, recorded.best_limit)),
         math.exp(middle),
         math.exp(max(middle - below, 0.0)),
         high,
     )
+
+
+def _most(lengths: _Lengths, of_cure: float) -> float:
+    """The most on one host: there the cure is at its best, and its whole spread is in its favour."""
+    best = math.log(lengths.best_speedup)
+    return math.exp(best + min(of_cure, best / 2))
+
+
+def _further(quick: float, slow: float, share: float) -> float:
+    return max(quick - share * (slow - quick), 0.0)
 
 
 def _limit(length: float, cured: _Cured) -> float:

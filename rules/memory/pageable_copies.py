@@ -85,6 +85,12 @@ LARGE = """
         AND op.size_bytes >= 65536 AND op.start_ns >= from_ns AND op.start_ns < until_ns
 """
 
+UPLOADS = """
+    SELECT device_op_id, host_call_id
+    FROM device_op AS op JOIN launch USING (device_op_id), steady_window
+    WHERE kind = 'memcpy' AND copy_kind = 'htod' AND src_kind = 'pageable' AND op.start_ns >= from_ns AND op.start_ns < until_ns
+"""
+
 # The rate of the link: the best pinned copy of this recording; without one, what PCIe of the device's generation carries
 # (5 from compute capability 9 and on AMD's data-centre parts, 4 from 8, else 3), and never less than what was seen.
 PINNED_RATE = """
@@ -126,15 +132,29 @@ CURE = Cure(
     is_host_work=False,
     spread=1.3,
 )
+# A copy goes with all that the host does for it: the calls and silences since the launch before, and the wait behind it.
+FOR_COPIES = f"""
+    SELECT call.host_call_id FROM thread_call AS call JOIN launch_pace AS pace USING (source_id, pid, tid)
+    JOIN (
+        SELECT launching.source_id, launching.pid, launching.tid, launching.interval_id
+        FROM ({UPLOADS}) JOIN thread_call AS launching USING (host_call_id)
+    ) AS copying ON copying.source_id = call.source_id AND copying.pid = call.pid AND copying.tid = call.tid
+"""
 RESIDENT = (
+    CureStep(Target.DEVICE_OP, Act.REMOVE, f"SELECT device_op_id FROM ({UPLOADS})"),
+    CureStep(Target.HOST_CALL, Act.REMOVE, f"{FOR_COPIES} AND copying.interval_id = call.interval_id"),
+    CureStep(
+        Target.SILENCE,
+        Act.REMOVE,
+        f"{FOR_COPIES} AND copying.interval_id = call.interval_id AND call.silence_ns <= pace.pause_ns",
+    ),
     CureStep(
         Target.HOST_CALL,
         Act.REMOVE,
-        f"SELECT DISTINCT host_call_id {LARGE} AND copy_kind = 'htod' AND host_call_id IS NOT NULL",
+        f"{FOR_COPIES} AND copying.interval_id + 1 = call.interval_id AND call.call_class = 'sync'",
     ),
-    CureStep(Target.DEVICE_OP, Act.REMOVE, f"SELECT op.device_op_id {LARGE} AND copy_kind = 'htod'"),
 )
-"""What comes up again may as well stay: then there is no copy at all."""
+"""What comes up again may as well stay, its small parts too: then nothing is copied, and nobody asks for it."""
 
 
 class LargeCopies(NamedTuple):
