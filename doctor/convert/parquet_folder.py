@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from doctor.errors import UsageError
-from doctor.formats.nsys_report.decoder import TableRows
+from doctor.formats.nsys_report.report import TableRows
 
 
 def write_parquet(parts: Iterable[TableRows], path: Path) -> dict[str, int]:

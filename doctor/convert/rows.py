@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 
 from doctor.convert import layout
 from doctor.convert.layout import LayoutTable, Version
-from doctor.formats.nsys_report.decoder import TableRows
-from doctor.formats.nsys_report.report import NsysReport, Progress
+from doctor.formats.nsys_report.report import NsysReport, Progress, TableRows
 from doctor.formats.nsys_report.session import Session
 from doctor.formats.nsys_report.target import Row
 from doctor.formats.private_paths import executable_name

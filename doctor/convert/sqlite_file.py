@@ -13,7 +13,7 @@ import pyarrow as pa
 from doctor.convert import layout
 from doctor.convert.layout import LayoutTable
 from doctor.errors import UsageError
-from doctor.formats.nsys_report.decoder import TableRows
+from doctor.formats.nsys_report.report import TableRows
 
 _CHUNK_ROWS = 20_000
 

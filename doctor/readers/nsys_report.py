@@ -7,7 +7,7 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,13 +21,16 @@ from doctor.formats.nsys_export.identifiers import process_ids
 from doctor.formats.nsys_export.names import StringTable
 from doctor.formats.nsys_export.tables import ExportTable, Only
 from doctor.formats.nsys_report.container import is_report
+from doctor.formats.nsys_report.event_kinds import NVTX_EVENTS, PROCESSES
 from doctor.formats.nsys_report.report import NsysReport, open_report
 from doctor.formats.nsys_report.target import Row
 from doctor.formats.private_paths import executable_name
 from doctor.readers.ahead import read_ahead
 from doctor.readers.protocol import Progress
+from doctor.readers.report_rows import TableOfEvents
 
-NVTX_TABLE = "NVTX_EVENTS"
+_BATCHES_AHEAD = 32
+"""Some five times what is decoded at once: less than a group of rows would leave DuckDB waiting, or the decoder."""
 
 
 class NsysReportReader:
@@ -48,7 +51,7 @@ class NsysReportReader:
         """
         try:
             report = open_report(path)
-            yield from read_ahead(_Conversion(report).batches(progress))
+            yield from read_ahead(_Conversion(report).batches(progress), _BATCHES_AHEAD)
         except OSError as error:
             raise EvidenceError(f"{path} cannot be read: {error.strerror or error}") from error
         except MemoryError as error:
@@ -63,7 +66,7 @@ class _Conversion:
         self._tables = _SmallTables(report)
         self._strings = StringTable(dict(enumerate(map(_decode, report.strings))))
         self._codes = read_codes(self._tables)
-        self._conversions = _conversions(self._strings, self._codes)
+        self._events = _tables_of_events(self._strings, self._codes)
         self._domains: dict[tuple[int, int], str] = {}
         self._waiting: list[pa.RecordBatch] = []
         self._pids: set[int] = set()
@@ -71,15 +74,14 @@ class _Conversion:
 
     def batches(self, progress: Progress) -> Iterator[TableBatch | SourceFacts]:
         """Yield rows of events, then of the machine, then the facts."""
-        for part in self._report.event_tables(progress):
-            if part.table == NVTX_TABLE:
-                yield from self._ranges(part.rows)
-            elif part.table == "PROCESSES":
-                self._tables.note_processes(part.rows)
-            else:
-                kind, rows = self._convert(part.table, part.rows)
-                if rows is not None:
-                    yield from self._batch(kind, rows)
+        for part in self._report.spread_rows(progress):
+            if part.table is NVTX_EVENTS:
+                yield from self._ranges(part.whole())
+            elif part.table is PROCESSES:
+                self._tables.note_processes(part.whole())
+            elif part.table.name in self._events:
+                events = self._events[part.table.name]
+                yield from self._batch(events.kind, events.rows(part))
         for rows in self._waiting:
             yield from self._batch("nvtx_range", nvtx.ranges(rows, self._strings, self._domains))
         for kind, rows in (
@@ -90,10 +92,6 @@ class _Conversion:
         ):
             yield from self._batch(kind, rows)
         yield self._facts()
-
-    def _convert(self, table: str, rows: pa.RecordBatch) -> tuple[str, pa.RecordBatch | None]:
-        kind, convert = self._conversions.get(table, (table, None))
-        return kind, None if convert is None else convert(rows)
 
     def _ranges(self, rows: pa.RecordBatch) -> Iterator[TableBatch]:
         created = rows.filter(pc.equal(rows.column("eventType"), NVTX_DOMAIN_CREATED))
@@ -144,27 +142,30 @@ class _Conversion:
         )
 
 
-def _conversions(
-    strings: StringTable, codes: Codes
-) -> Mapping[str, tuple[str, Callable[[pa.RecordBatch], pa.RecordBatch]]]:
+def _tables_of_events(strings: StringTable, codes: Codes) -> Mapping[str, TableOfEvents]:
     """Kind of row and conversion of each of NVIDIA's tables that a case file has a place for, NVTX aside."""
     return {
-        "CUPTI_ACTIVITY_KIND_RUNTIME": ("api_call", lambda rows: host_calls.api_calls(rows, strings)),
-        "CUPTI_ACTIVITY_KIND_KERNEL": ("kernel", lambda rows: device_work.kernels(rows, strings)),
-        "CUPTI_ACTIVITY_KIND_MEMCPY": ("memcpy", lambda rows: device_work.copies(rows, codes)),
-        "CUPTI_ACTIVITY_KIND_MEMSET": ("memset", lambda rows: device_work.memory_sets(rows, codes)),
-        "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": ("graph_trace", device_work.graph_launches),
-        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": (
-            "device_sync",
-            lambda rows: device_work.synchronisations(rows, codes),
+        "CUPTI_ACTIVITY_KIND_RUNTIME": TableOfEvents("api_call", lambda rows: host_calls.api_calls(rows, strings)),
+        "CUPTI_ACTIVITY_KIND_KERNEL": TableOfEvents("kernel", lambda rows: device_work.kernels(rows, strings)),
+        "CUPTI_ACTIVITY_KIND_MEMCPY": TableOfEvents("memcpy", lambda rows: device_work.copies(rows, codes)),
+        "CUPTI_ACTIVITY_KIND_MEMSET": TableOfEvents("memset", lambda rows: device_work.memory_sets(rows, codes)),
+        "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": TableOfEvents("graph_trace", device_work.graph_launches),
+        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": TableOfEvents(
+            "device_sync", lambda rows: device_work.synchronisations(rows, codes)
         ),
-        "OSRT_API": ("os_call", lambda rows: host_calls.os_calls(rows, strings)),
-        "CUDA_GPU_MEMORY_USAGE_EVENTS": ("gpu_memory_event", lambda rows: host_calls.memory_events(rows, codes)),
-        "CUDA_GRAPH_EVENTS": ("graph_event", lambda rows: host_calls.graph_events(rows, strings)),
-        "CUDA_GRAPH_NODE_EVENTS": ("graph_event", lambda rows: host_calls.graph_node_events(rows, strings)),
-        "PROFILER_OVERHEAD": ("profiler_overhead", lambda rows: host_calls.overheads(rows, strings)),
-        "CUPTI_ACTIVITY_KIND_OVERHEAD": ("profiler_overhead", lambda rows: host_calls.overheads(rows, strings)),
-        "DIAGNOSTIC_EVENT": ("diagnostic", messages.diagnostics),
+        "OSRT_API": TableOfEvents("os_call", lambda rows: host_calls.os_calls(rows, strings)),
+        "CUDA_GPU_MEMORY_USAGE_EVENTS": TableOfEvents(
+            "gpu_memory_event", lambda rows: host_calls.memory_events(rows, codes)
+        ),
+        "CUDA_GRAPH_EVENTS": TableOfEvents("graph_event", lambda rows: host_calls.graph_events(rows, strings)),
+        "CUDA_GRAPH_NODE_EVENTS": TableOfEvents(
+            "graph_event", lambda rows: host_calls.graph_node_events(rows, strings)
+        ),
+        "PROFILER_OVERHEAD": TableOfEvents("profiler_overhead", lambda rows: host_calls.overheads(rows, strings)),
+        "CUPTI_ACTIVITY_KIND_OVERHEAD": TableOfEvents(
+            "profiler_overhead", lambda rows: host_calls.overheads(rows, strings)
+        ),
+        "DIAGNOSTIC_EVENT": TableOfEvents("diagnostic", messages.diagnostics),
     }
 
 
@@ -215,7 +216,7 @@ class _OneTable:
 
     def has(self, table: str) -> bool:
         """Only NVTX events are here."""
-        return table == NVTX_TABLE
+        return table == NVTX_EVENTS.name
 
     def batches(self, table: ExportTable, only: Only | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the batch."""

@@ -195,14 +195,15 @@ class _Redaction:
         processes: set[int] = set()
         environments: set[int] = set()
         for part in EventDecoder().decode(self._chunks()):
-            columns = set(part.rows.schema.names)
+            rows = part.known.batch
+            columns = set(rows.schema.names)
             for name in columns.intersection(_STRING_COLUMNS):
-                spoken.update(_distinct(part.rows.column(name)))
-            if part.table == PROCESSES.name:
-                environments.update(_distinct(part.rows.column("environmentId")))
-            elif part.table != DIAGNOSTIC_EVENT.name:
+                spoken.update(_distinct(rows.column(name)))
+            if part.table is PROCESSES:
+                environments.update(_distinct(rows.column("environmentId")))
+            elif part.table is not DIAGNOSTIC_EVENT:
                 for name in columns & {"globalPid", "globalTid"}:
-                    processes.update(value & ~_THREAD_BITS for value in _distinct(part.rows.column(name)))
+                    processes.update(value & ~_THREAD_BITS for value in _distinct(rows.column(name)))
         named = {
             is_traced: {row["nameId"] for row in self._report.thread_names if (_process(row) in processes) is is_traced}
             for is_traced in (True, False)

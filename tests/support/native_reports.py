@@ -145,7 +145,7 @@ def tables_of(blocks: list[bytes], batch_bytes: int) -> tuple[dict[str, pa.Table
     decoder = EventDecoder(batch_bytes=batch_bytes)
     found: dict[str, list[pa.RecordBatch]] = {}
     for part in decoder.decode(blocks):
-        found.setdefault(part.table, []).append(part.rows)
+        found.setdefault(part.table.name, []).append(part.whole())
     return {table: pa.Table.from_batches(rows) for table, rows in found.items()}, decoder.counts
 
 

@@ -9,28 +9,20 @@ their learning included. So templates it is, field by field what is new, without
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
 
 from doctor.formats.nsys_report.event_kinds import EVENT_TABLES, EventTable
 from doctor.formats.nsys_report.events import EventSpans, event_spans
 from doctor.formats.nsys_report.levels import Ints, padded
 from doctor.formats.nsys_report.repeated_events import RepeatedEvents
+from doctor.formats.nsys_report.spread_rows import SpreadRows
 from doctor.formats.nsys_report.table_rows import EventCounts, RowDecoder, RowsOfEvents
 from doctor.formats.nsys_report.templates import BYTES_BEHIND, Events
 
 BATCH_BYTES = 4 << 20
 """Decompressed bytes decoded at once: enough to make numpy's cost per call small."""
-
-
-@dataclass(frozen=True)
-class TableRows:
-    """Decoded rows of one of NVIDIA's tables."""
-
-    table: str
-    rows: pa.RecordBatch
 
 
 class EventDecoder:
@@ -42,7 +34,7 @@ class EventDecoder:
         self._one_by_one = RowDecoder(tables, self.counts)
         self._repeated = RepeatedEvents(tables)
 
-    def decode(self, chunks: Iterable[bytes]) -> Iterator[TableRows]:
+    def decode(self, chunks: Iterable[bytes]) -> Iterator[SpreadRows]:
         """Yield the rows of each batch of chunks, table by table; rows of a table come in the order of the stream.
 
         The first batch is a small one: the templates that it gives are made once there is a second one.
@@ -54,8 +46,7 @@ class EventDecoder:
             self.counts.events += events.start.size
             templates = self._repeated.match(events)
             others = self._rows_without_template(events, np.flatnonzero(templates == 0))
-            for table, rows in self._repeated.rows(events, templates, others):
-                yield TableRows(table.name, rows)
+            yield from self._repeated.rows(events, templates, others)
             last = events, others
 
     def _batches(self, chunks: Iterable[bytes]) -> Iterator[Events]:

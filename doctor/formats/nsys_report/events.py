@@ -107,7 +107,7 @@ class _Walk:
             WireError: a length runs over it, or it holds something else.
         """
         self._left = MAX_EVENTS_OF_A_CHUNK
-        while position + 2 < stop and self._left:
+        while position + 2 <= stop and self._left:
             position = self._window(position, min(position + _WINDOW_BYTES, stop), stop)
         if position < stop:
             raise wire.WireError("bytes are left over behind the events, or more events than any recorder writes")
@@ -116,7 +116,7 @@ class _Walk:
         """Walk what begins in a window; return where the next event begins."""
         found = self._candidates(position, window_end)
         index = 0
-        while position < window_end and position + 2 < stop and self._left:
+        while position < window_end and position + 2 <= stop and self._left:
             index += int(np.searchsorted(found.tag[index:], position))
             if index < found.tag.size and found.tag[index] == position:
                 position = self._run(found, index, stop)

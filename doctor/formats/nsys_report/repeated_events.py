@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from doctor.formats.nsys_report import wire
 from doctor.formats.nsys_report.event_kinds import VARYING, EventTable
-from doctor.formats.nsys_report.known_values import KnownValues
-from doctor.formats.nsys_report.levels import Ints, numbers_at
+from doctor.formats.nsys_report.levels import Ints
 from doctor.formats.nsys_report.shapes import Path
+from doctor.formats.nsys_report.spread_rows import KnownRows, Place, SpreadRows
 from doctor.formats.nsys_report.table_rows import RowsOfEvents
 from doctor.formats.nsys_report.templates import Events, Templates, Words, fixed_bits
 from doctor.formats.nsys_report.wire import Span
@@ -42,9 +42,7 @@ class RepeatedEvents:
                 found[chosen] = templates.match(events.rows(num_words, chosen))
         return found
 
-    def rows(
-        self, events: Events, templates: Ints, others: list[RowsOfEvents]
-    ) -> Iterator[tuple[EventTable, pa.RecordBatch]]:
+    def rows(self, events: Events, templates: Ints, others: list[RowsOfEvents]) -> Iterator[SpreadRows]:
         """Yield the rows of each table, in the order of the events.
 
         Args:
@@ -61,7 +59,7 @@ class RepeatedEvents:
             parts = [part for part in others if part.table is of_table.table]
             if not parts:
                 if chosen.size:
-                    yield of_table.table, of_table.rows(events, chosen, row[chosen], [])
+                    yield of_table.rows(events, chosen, row[chosen], [])
                 continue
             every = np.full(events.start.size, -1, dtype=np.int64)
             every[chosen] = row[chosen]
@@ -70,7 +68,7 @@ class RepeatedEvents:
                 every[part.events] = np.arange(count, count + part.events.size)
                 count += part.events.size
             chosen = np.flatnonzero(every >= 0)
-            yield of_table.table, of_table.rows(events, chosen, every[chosen], [part.rows for part in parts])
+            yield of_table.rows(events, chosen, every[chosen], [part.rows for part in parts])
 
     def learn(self, events: Events, others: list[RowsOfEvents]) -> None:
         """Make templates of events that have none and came often.
@@ -153,7 +151,7 @@ class _TemplateRows:
         self.num_rows = 0
         self._varying = [index for index, column in enumerate(table.columns) if column.name in VARYING]
         self._paths = [table.columns[index].path for index in self._varying]
-        self._columns: list[KnownValues] = []
+        self._known: KnownRows | None = None
         self._first: Ints = np.zeros((len(self._varying), 0), dtype=np.int64)
         self._extra: Ints = self._first.copy()
 
@@ -165,14 +163,14 @@ class _TemplateRows:
 
     def add(self, examples: list[_Example]) -> None:
         """Take the rows of events that became templates."""
-        self._columns = _with_rows(self._columns, [example.row for example in examples])
+        self._known = self._with([example.row for example in examples])
         places = [[place or (_ABSENT, 1) for place in example.places] for example in examples]
         first, size = np.array(places, dtype=np.int64).reshape(len(examples), -1, 2).T
         self._first = np.hstack([self._first, first])
         self._extra = np.hstack([self._extra, size - 1])
         self.num_rows += len(examples)
 
-    def rows(self, events: Events, chosen: Ints, row: Ints, others: list[pa.RecordBatch]) -> pa.RecordBatch:
+    def rows(self, events: Events, chosen: Ints, row: Ints, others: list[pa.RecordBatch]) -> SpreadRows:
         """Rows of some events.
 
         Args:
@@ -181,29 +179,18 @@ class _TemplateRows:
             row: of each of the chosen the row of its template, or (counting on from those) its row in `others`.
             others: rows of events that fit no template.
         """
-        columns = _with_rows(self._columns, others) if others else self._columns
-        found = [column.array(row) for column in columns]
-        start = events.start[chosen]
+        known = self._with(others) if others or self._known is None else self._known
         template = np.minimum(row, self.num_rows) if others else row
+        places: dict[str, Place] = {}
         for place, index in enumerate(self._varying):
             first, extra = self._first[place], self._extra[place]
             if others:
                 first, extra = np.append(first, _ABSENT), np.append(extra, 0)
-            first, extra = _taken(first, template), _taken(extra, template)
-            is_read = first >= 0
-            if is_read.all():
-                found[index] = pa.array(numbers_at(events.buffer, start + first, extra))
-            elif is_read.any():
-                extra = np.broadcast_to(extra, row.shape)
-                values = numbers_at(events.buffer, (start + first)[is_read], extra[is_read])
-                found[index] = columns[index].array_with(row, is_read, values)
-        return pa.record_batch(found, names=[column.name for column in self.table.columns])
+            places[self.table.columns[index].name] = Place(_taken(first, template), _taken(extra, template))
+        return SpreadRows(self.table, known, row, events.buffer, events.start[chosen], places)
 
-
-def _with_rows(columns: list[KnownValues], rows: list[pa.RecordBatch]) -> list[KnownValues]:
-    if not columns:
-        return [KnownValues(column) for column in pa.concat_batches(rows).columns]
-    return [column.with_rows([part.column(index) for part in rows]) for index, column in enumerate(columns)]
+    def _with(self, batches: list[pa.RecordBatch]) -> KnownRows:
+        return KnownRows(pa.concat_batches(batches)) if self._known is None else self._known.with_rows(batches)
 
 
 def _taken(values: Ints, row: Ints) -> Ints:

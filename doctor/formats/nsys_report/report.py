@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+import pyarrow as pa
+
 from doctor.errors import DamagedEvidenceError
 from doctor.formats.nsys_report import container as parts
 from doctor.formats.nsys_report.chunks import ChunkError, chunk_places, read_chunk
 from doctor.formats.nsys_report.container import Container, read_container, read_section
-from doctor.formats.nsys_report.decoder import EventDecoder, TableRows
+from doctor.formats.nsys_report.decoder import EventDecoder
 from doctor.formats.nsys_report.event_kinds import NEWEST_CLASS, NEWEST_TYPE
 from doctor.formats.nsys_report.session import Session, read_session
+from doctor.formats.nsys_report.spread_rows import SpreadRows
 from doctor.formats.nsys_report.stream import DeclaredCounts, StreamLayout, read_layout
 from doctor.formats.nsys_report.strings import read_strings
 from doctor.formats.nsys_report.target import Row, TargetTables, read_target, read_thread_names
@@ -22,6 +25,14 @@ from doctor.formats.nsys_report.wire import WireError
 MAX_SMALL_SECTION_BYTES = 16 << 20
 
 Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """Decoded rows of one of NVIDIA's tables."""
+
+    table: str
+    rows: pa.RecordBatch
 
 
 @dataclass
@@ -51,7 +62,12 @@ class NsysReport:
     notes: list[str] = field(default_factory=list)
 
     def event_tables(self, progress: Progress | None = None) -> Iterator[TableRows]:
-        """Yield rows of the event tables, chunk by chunk; memory is bounded by a batch."""
+        """Yield whole rows of the event tables, chunk by chunk; memory is bounded by a batch."""
+        for part in self.spread_rows(progress):
+            yield TableRows(part.table.name, part.whole())
+
+    def spread_rows(self, progress: Progress | None = None) -> Iterator[SpreadRows]:
+        """The same as what repeats itself and what does not: for who needs few columns, or only what repeats."""
         decoder = EventDecoder()
         with self.path.open("rb") as file:
             yield from decoder.decode(self._chunks(file, progress))

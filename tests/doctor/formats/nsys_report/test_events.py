@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from doctor.formats.nsys_report import wire
@@ -33,7 +33,7 @@ def one_by_one(raw: bytes) -> tuple[list[tuple[int, int]], list[tuple[int, int]]
             if stop > len(raw):
                 return events, generic, False
             for _ in range(MAX_EVENTS_OF_A_CHUNK):
-                if position + 2 >= stop:
+                if position + 2 > stop:
                     break
                 length, body = wire.read_varint(raw, position + 1, stop)
                 if length > stop - body or raw[position] not in (0x0A, 0x12):
@@ -54,6 +54,7 @@ def assert_found(raw: bytes) -> None:
 
 
 @given(st.lists(bodies, max_size=12), st.lists(bodies, max_size=2), st.lists(bodies, max_size=4))
+@example([b"\x08", b""], [], [bytes(6)])  # an empty event at the end of its message
 @settings(deadline=None)
 def test_events_of_any_content_are_found(events: list[bytes], generic: list[bytes], more: list[bytes]) -> None:
     assert_found(chunk(events, generic) + chunk(more, generic))
