@@ -8,7 +8,8 @@ How it is detected: a gap on the device counts as caused by dispatch when the op
 us of the return of its launch call, so that nothing stood in the queue. The gain is not the sum of those gaps, which
 would promise ten times too much: the run is replayed with launches of 1.5 us and no ordinary silence between calls,
 and only in steps that come back at least three times. A prefill that happens once is not what a serving process
-spends its life in; it is reported as low at most.
+spends its life in; it is reported as low at most. Where several threads of one process launch at the same time, nobody can say
+what one of them would do without the others: there the idle time outside of loading gives the severity, and no win is promised.
 
 When it is not this: one long silence a step is `step-gap-scheduler`, and so is any silence between graphs that hold
 whole steps; waits for the device are `sync-in-step`; cudaMalloc between launches is `alloc-in-hot-loop`; code loading is
@@ -57,6 +58,7 @@ THRESHOLDS = {
     "min_steps": Threshold(3, "steps", source="a cause seen once or twice is not what the run is made of"),
     "min_same_share": Threshold(0.8, "share of the kernels", source="one kernel in a loop is its own step"),
     "min_same_kernels": Threshold(100, "kernels", source="fewer may be a start-up"),
+    "min_repeated": Threshold(0.8, "share of distinct kernels", source="what a pass launches once comes back in each"),
     "launch_ns": Threshold(
         1_500, "ns a launch", source="launch cost of a captured graph's node and of a lean C++ loop, order of magnitude"
     ),
@@ -93,13 +95,28 @@ pace AS (
     SELECT median(usual_interval_ns) AS launch_interval_ns FROM launch_pace JOIN launching_thread USING (source_id,
     pid, tid) WHERE is_main
 ),
+crowd AS (
+    SELECT max(thread_count) AS thread_count, min(repeated_share) AS repeated_share FROM crowded_launch
+),
+loading AS (  -- threads may load at the same time
+    SELECT sum(greatest(end_ns - fresh_ns, 0)) AS load_ns FROM (
+        SELECT end_ns, greatest(start_ns, coalesce(max(end_ns) OVER (ORDER BY start_ns, end_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0))
+            AS fresh_ns FROM library_load)
+),
+locked AS (  -- waits for a condition that last no longer than a thread waits before it asks for Python's lock again
+    SELECT sum(end_ns - start_ns) / any_value(until_ns - from_ns) / count(DISTINCT tid) AS lock_share
+    FROM (SELECT source_id, tid, name_id, start_ns + shift_ns AS start_ns, end_ns + shift_ns AS end_ns FROM os_call JOIN timeline_source USING (source_id))
+    SEMI JOIN launching_thread USING (source_id, tid) JOIN text ON text_id = name_id, steady_window
+    WHERE regexp_matches(text.text, '^pthread_cond_(timed|clock)wait') AND end_ns - start_ns <= 6000000 AND start_ns >= from_ns AND end_ns <= until_ns
+),
 devices AS (
     SELECT count(*) AS device_count, sum(busy_ns) AS busy_ns FROM device_busy
 )
 SELECT until_ns - from_ns AS window_ns, devices.device_count, devices.busy_ns, empty_queue.idle_ns,
 empty_queue.gap_count,
-    longest_start_ns, longest_end_ns, launch_count, step_count, kernel_median_ns, kernel_count, launch_interval_ns, same_count, marked_count
-FROM steady_window, devices, empty_queue, step_work, kernel_work, pace, same_kernel, marked
+    longest_start_ns, longest_end_ns, launch_count, step_count, kernel_median_ns, kernel_count, launch_interval_ns, same_count, marked_count,
+    crowd.thread_count, crowd.repeated_share, coalesce(load_ns, 0)::BIGINT AS load_ns, coalesce((SELECT sum(idle_ns) FROM pause), 0)::BIGINT AS pause_idle_ns, lock_share
+FROM steady_window, devices, empty_queue, step_work, kernel_work, pace, same_kernel, marked, crowd, loading, locked
 """
 
 
@@ -120,6 +137,24 @@ class Dispatch(NamedTuple):
     launch_interval_ns: float | None
     same_count: int | None
     marked_count: int
+    thread_count: int | None
+    repeated_share: float | None
+    load_ns: int
+    pause_idle_ns: int
+    lock_share: float | None
+
+    @property
+    def free_share(self) -> float:
+        """Idle time with an empty queue in which no code was loaded and no thread paused, of the window."""
+        free_ns = (self.idle_ns or 0) - self.load_ns * self.device_count - self.pause_idle_ns
+        return max(free_ns, 0) / (self.window_ns * max(self.device_count, 1))
+
+    @property
+    def is_crowded(self) -> bool:
+        """True where threads that launch at the same time go through the same passes again and again."""
+        is_long = self.kernel_count >= THRESHOLDS["min_same_kernels"].value
+        is_repeated = (self.repeated_share or 0.0) >= THRESHOLDS["min_repeated"].value
+        return is_long and is_repeated and self.free_share >= THRESHOLDS["min_idle_share"].value
 
     @property
     def has_steps(self) -> bool:
@@ -178,6 +213,8 @@ def judge(row: Dispatch) -> Verdict:
             f"the device stood idle for {idle_share:.0%} of the window until the next launch came, but a step is replayed as a graph:"
             f" {format_counted(row.launch_count, 'kernel launch', 'kernel launches')} in {format_counted(row.step_count, 'step')}"
         )
+    if row.is_crowded:
+        return _crowded(row, idle_share)
     recurring = row.has_steps
     per_step = (
         f"{row.launch_count / row.step_count:,.0f} launches a step"
@@ -209,6 +246,47 @@ def judge(row: Dispatch) -> Verdict:
         max_severity=Severity.CRITICAL if recurring or row.repeats_one_kernel else Severity.LOW,
     )
 
+
+def _crowded(row: Dispatch, idle_share: float) -> Finding:
+    """Threads that stand in each other's way."""
+    lock = (
+        f", {row.lock_share:.0%} of it in waits as for Python's interpreter lock"
+        if (row.lock_share or 0) >= 0.05
+        else ""
+    )
+    return Finding(
+        summary=f"{row.thread_count} threads of one process launch at the same time{lock}; the device ran out of work"
+        f" {format_counted(row.gap_count, 'time')} and stood idle for {idle_share:.0%} of the window until the next launch came"
+        f" ({format_counted(row.kernel_count, 'kernel')}, median {(row.kernel_median_ns or 0) / 1e3:.1f} us)",
+        evidence=(
+            Evidence("idle with an empty queue", idle_share, "share of window"),
+            Evidence("the same without loads and pauses", row.free_share, "share of window"),
+            Evidence("threads that launch at the same time", float(row.thread_count or 0), "threads"),
+            Evidence("median kernel", (row.kernel_median_ns or 0) / 1e3, "us"),
+            Evidence("device busy", row.busy_ns / (row.window_ns * row.device_count), "share of window"),
+        ),
+        severity=Severity.of_share(row.free_share),
+        confidence=0.85,
+        label=f"{row.thread_count} threads launch in each other's way",
+        fixes=(*CROWD_FIXES, *FIXES[:1]),
+        verify="record again: one thread launches, few and large kernels, idle with an empty queue under 5 % of the window.",
+    )
+
+
+CROWD_FIXES = (
+    Fix(
+        "pytorch",
+        "one thread that launches: put the requests of all threads into a queue, and run what is in it as one batch",
+        "threads share Python's interpreter lock and launch no faster than one; a batch needs as many launches as one request",
+        source="https://docs.pytorch.org/docs/stable/notes/cuda.html#asynchronous-execution",
+    ),
+    Fix(
+        "pytorch",
+        "where requests cannot be batched: a process for each worker (torch.multiprocessing, spawn) and nvidia-cuda-mps-control -d",
+        "processes have a lock each, and MPS lets their kernels run side by side",
+        source="https://docs.nvidia.com/deploy/mps/index.html",
+    ),
+)
 
 FIXES = (
     Fix(

@@ -45,7 +45,9 @@ ABOUT = About(
 THRESHOLDS = {
     "min_share": Threshold(0.02, "share of the window", source="own H200 recordings: 2 to 6 intervals of 43 to 72 ms"),
     "min_longest_ns": Threshold(5_000_000, "ns", source="own H200 recordings"),
-    "warm_up_share": Threshold(0.25, "share of the window", source="loads that end in the first quarter are warm-up"),
+    "warm_up_share": Threshold(
+        0.25, "share of the window, or of a thread's launches", source="loads in the first quarter are warm-up"
+    ),
 }
 
 SQL = """
@@ -53,6 +55,11 @@ WITH fresh AS (  -- threads may load at the same time
     SELECT *, greatest(start_ns, coalesce(max(end_ns) OVER (
         ORDER BY start_ns, end_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), start_ns)) AS fresh_ns
     FROM library_load
+),
+place AS (  -- by launches: a load that takes half of the time is not late for that
+    SELECT max(load.interval_id / launched.interval_count) AS last_launch_share, count(DISTINCT load.tid) AS thread_count
+    FROM library_load AS load JOIN (SELECT source_id, pid, tid, count(*) AS interval_count FROM launch_interval GROUP BY source_id, pid, tid) AS launched
+        USING (source_id, pid, tid)
 ),
 planned AS (  -- the kernel that ends a load, or follows the memset that does, where cuDNN generated it
     SELECT text.text FROM library_load AS load
@@ -66,7 +73,8 @@ SELECT count(*) AS load_count, coalesce(sum(greatest(end_ns - fresh_ns, 0)), 0):
     max(end_ns) AS last_end_ns, count(DISTINCT step_id) AS step_with_count, mode(seen_as) AS seen_as,
     (SELECT count(*) FROM step) AS step_count,
     (SELECT from_ns FROM steady_window) AS from_ns, (SELECT until_ns FROM steady_window) AS until_ns,
-    (SELECT mode(regexp_extract(text, '^cudnn_generated_[a-z_]*?(sdpa|conv|matmul|norm)', 1)) FROM planned) AS planned_part
+    (SELECT mode(regexp_extract(text, '^cudnn_generated_[a-z_]*?(sdpa|conv|matmul|norm)', 1)) FROM planned) AS planned_part,
+    (SELECT last_launch_share FROM place) AS last_launch_share, (SELECT thread_count FROM place) AS thread_count
 FROM fresh
 """
 
@@ -100,6 +108,8 @@ class Loads(NamedTuple):
     from_ns: int
     until_ns: int
     planned_part: str | None
+    last_launch_share: float | None
+    thread_count: int
 
 
 _OPERATIONS = {"sdpa": "attention", "conv": "convolution", "matmul": "matrix product", "norm": "normalisation"}
@@ -114,12 +124,20 @@ def judge(row: Loads) -> Verdict:
     if share < THRESHOLDS["min_share"].value and row.longest_ns < THRESHOLDS["min_longest_ns"].value:
         return None
     last_at = (row.last_end_ns - row.from_ns) / window_ns
-    is_warm_up = last_at <= THRESHOLDS["warm_up_share"].value
+    is_warm_up = min(last_at, row.last_launch_share or 1.0) <= THRESHOLDS["warm_up_share"].value
+    of_threads = is_warm_up and row.thread_count > 1
+    when = (
+        f" (the first launches of each of {row.thread_count} threads)"
+        if of_threads
+        else " (warm-up)"
+        if is_warm_up
+        else " (still going on)"
+    )
     planned = _OPERATIONS.get(row.planned_part or "", "")
     steps = f", in {row.step_with_count} of {row.step_count} steps" if row.step_with_count else ""
     return Finding(
         summary=f"{format_counted(row.load_count, 'interval')} of up to {row.longest_ns / 1e6:.0f} ms, {share:.0%} of the window"
-        f"{steps}; the last ends at {last_at:.0%} of it" + (" (warm-up)" if is_warm_up else " (still going on)"),
+        f"{steps}; the last ends at {last_at:.0%} of it{when}",
         evidence=(
             Evidence("time in loading intervals", share, "share of window"),
             Evidence(
@@ -134,10 +152,23 @@ def judge(row: Loads) -> Verdict:
         cure=CURE,
         confidence=0.85,
         cleared="code is loaded during the run, but the device had work meanwhile",
-        label="cuDNN plans attention for each new shape" if row.planned_part == "sdpa" and not is_warm_up else "",
-        max_severity=Severity.INFO if is_warm_up else Severity.CRITICAL,
+        label="once in each thread"
+        if of_threads
+        else "cuDNN plans attention for each new shape"
+        if row.planned_part == "sdpa" and not is_warm_up
+        else "",
+        fixes=(THREAD_FIX, *FIXES) if of_threads else (),
+        # threads that come and go warm up again and again
+        max_severity=Severity.LOW if of_threads else Severity.INFO if is_warm_up else Severity.CRITICAL,
     )
 
+
+THREAD_FIX = Fix(
+    "pytorch",
+    "keep the threads: a pool that lives as long as the process, or one thread that launches",
+    "handles of cuBLAS and cuDNN, and the plans made with them, belong to a thread; a new one builds them again",
+    source="https://docs.pytorch.org/docs/stable/notes/cuda.html",
+)
 
 FIXES = (
     Fix(

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tests.support.trace_builder import GEMM, HEAD_GEMM, Program, decode_step, forward_pass
+from tests.support.trace_builder import ADD, FLASH, GEMM, HEAD_GEMM, LAYER, Program, decode_step, forward_pass
 from tests.support.verdicts import Clinic
 
 RULE = "host-dispatch-bound"
@@ -80,3 +80,47 @@ def test_is_as_grave_where_one_kernel_is_launched_again_and_again(clinic: Clinic
     verdicts = clinic.verdicts(program)
     assert verdicts.first == RULE
     assert verdicts.finding(RULE)["severity"] == "critical"
+
+
+def test_threads_that_launch_at_the_same_time_are_told_before_what_each_of_them_loads(clinic: Clinic) -> None:
+    verdicts = clinic.verdicts(_threads(kernel_us=3))
+    finding = verdicts.finding(RULE)
+    assert verdicts.first == RULE
+    assert finding["severity"] == "critical"
+    assert finding["title"].endswith("4 threads launch in each other's way")
+    assert "as one batch" in finding["fixes"][0]["setting"]
+    loads = verdicts.finding("lazy-module-load")
+    assert loads["severity"] == "low"
+    assert "once in each thread" in loads["title"]
+
+
+def test_threads_that_keep_the_device_busy_are_in_nobodys_way(clinic: Clinic) -> None:
+    assert clinic.verdicts(_threads(kernel_us=80)).found.isdisjoint({RULE})
+
+
+def test_a_backward_pass_on_a_thread_of_its_own_is_no_crowd(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(6):
+        decode_step(program)
+        with program.thread(5151):
+            forward_pass(program)
+    assert "threads" not in clinic.verdicts(program).finding(RULE)["title"]
+
+
+def _threads(kernel_us: float) -> Program:
+    """Four threads that take a request each, through the same layers; each of them builds a plan at its first use."""
+    program = Program()
+    for request in range(25):
+        for kernel in (ADD, *LAYER, *LAYER, FLASH, HEAD_GEMM):
+            together_us = program.now_us
+            for thread in range(4):
+                with program.thread(9_000 + thread):
+                    if not request and kernel == FLASH:
+                        program.now_us = together_us
+                        with program.annotation("aten::_cudnn_attention_forward", "cpu_op"):
+                            program.silence(2_500 + 2_000 * thread)
+                            program.launch(kernel, kernel_us, stream=20 + thread)
+                    else:
+                        program.silence(15)
+                        program.launch(kernel, kernel_us, stream=20 + thread)
+    return program
