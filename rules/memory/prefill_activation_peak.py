@@ -5,7 +5,7 @@ its intermediate tensors of attention and feed-forward layers side by side; atte
 Memory falls back as soon as the step is over, so that nothing is to be seen between failures.
 
 How it is detected: an allocation fails in attention or feed-forward of a prefill or of the engine's own profiling run, and neither
-other processes, fragmentation nor a reserved cache explain it; or one request of at least 15 % of the device fails and nothing tells
+other processes, fragmentation nor a reserved cache explain it; or one request of a quarter of the device fails and nothing tells
 where; or the trial run of a start that was left nothing for its KV cache peaks at
 15 % of the device; or a server says that its largest batch of prompts does not fit. In a
 snapshot's history: the level rises by at least 15 % of the device

@@ -41,7 +41,7 @@ SELECT * EXCLUDE (telling_bytes, telling_foreign_bytes),
         WHEN hot_spot = 'cache_reserve' OR cache_share >= 0.2 THEN 'cache'
         WHEN phase IN ('profile', 'prefill') OR tried_bytes > total_bytes THEN 'activation'
         -- so large a tensor is a peak by itself, wherever it was made: scores, logits, a whole prompt's activations
-        WHEN phase IS NULL AND tried_bytes >= 0.15 * total_bytes THEN 'activation'
+        WHEN phase IS NULL AND tried_bytes >= 0.25 * total_bytes THEN 'activation'
         -- cached memory is given back before a failure: what is still unused lies in segments that live blocks hold
         WHEN unused_bytes >= telling_bytes AND unused_bytes + free_bytes >= tried_bytes THEN 'fragmentation'
         WHEN growth_bytes >= telling_bytes THEN 'growth'
