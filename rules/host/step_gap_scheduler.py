@@ -6,9 +6,9 @@ and answers clients. Where that is done on the thread that launches work, the de
 How it is detected: a silence of a launching thread (no API call at all) that is twenty times its usual silence before
 a launch and at least 500 us (50 us on a thread that replays whole steps as graphs, which has little else to do), in at
 least three steps, or between all steps of a recording of three. An annotation range that covers it gives its name. The
-win is the run replayed with silences of the usual length, so a pause behind a full queue costs nothing. In a log that
-tells host and device time of each step, the host takes at least 15 % more; or requests run, a process fills its core,
-and the device is busy for less than 70 %; or a table has the same load faster without the server between.
+win is the run replayed with silences of the usual length, so a pause behind a full queue costs nothing. In a log the host
+takes at least 15 % more than the device; or requests run, a process fills its core, and the device is busy for less than
+70 %; or a table has the same load faster without the server between.
 
 When it is not this: silences around module loading are `lazy-module-load`; a thread that waits in a call is
 `sync-in-step`; many short silences are `host-dispatch-bound`. A process that has no requests is idle, not slow, and its
@@ -56,53 +56,20 @@ THRESHOLDS = {
     "min_ratio": Threshold(1.2, "x", source="rule of thumb: a server costs less than that"),
     "min_wait": Threshold(0.8, "share of the pauses", source="own H200 recordings: 0.99 where no requests come"),
     "min_own": Threshold(0.5, "share of the pauses", source="the larger part tells what they are"),
-    "min_operators": Threshold(0.03, "share of a pause", source="own H200 recordings: 0.037 to 0.23, idle none"),
-    "max_range": Threshold(
-        3, "pauses", source="a longer range, as of a whole request, says nothing of the pause in it"
-    ),
     "min_asked_ns": Threshold(1e6, "ns", source="a server that waited for each request would serve hundreds a second"),
     "min_loaded": Threshold(0.8, "share of a log's samples", source="requests run nearly always"),
-    "min_pauses": Threshold(
-        3, "steps with a pause", source="what is seen once or twice is not what the run is made of"
-    ),
+    "min_pauses": Threshold(3, "steps with a pause", source="what is seen once or twice is no habit of the run"),
 }
 
 SQL = r"""
-WITH named AS (
-    SELECT range_name, sum(silence_ns) AS named_ns, count(*) AS named_count FROM pause WHERE range_name IS NOT NULL
-    GROUP BY range_name ORDER BY named_ns DESC, range_name LIMIT 1
-),
-wait AS (
-    SELECT name, sum(sum(wait_ns)) OVER () AS all_wait_ns, sum(sum(lock_ns)) OVER () AS lock_ns
-    FROM pause_wait GROUP BY name ORDER BY sum(wait_ns) DESC, name LIMIT 1
-),
-known AS (  -- of the pauses that were looked into, the longest
-    SELECT sum(silence_ns) AS known_ns, sum(silence_ns) FILTER (is_waiting_range AND NOT is_data_range) AS waiting_range_ns,
-        sum(silence_ns) FILTER (coalesce(is_data_range, false) OR coalesce(NOT is_waiting_range AND (is_frame OR range_ns <= $max_range * silence_ns), false)
-            OR coalesce(operator_ns, 0) >= $min_operators * silence_ns OR NOT coalesce(is_at_rest, true)) AS own_ns
-    FROM pause WHERE is_looked_into
-),
-pausing AS (
-    SELECT source_id, pid, tid FROM pause GROUP BY ALL ORDER BY sum(silence_ns) DESC, source_id, pid, tid LIMIT 1
-),
-worked AS (  -- the thread's time before the first pause, between two, and behind the last
-    SELECT start_ns - lag(end_ns, 1, from_ns) OVER (ORDER BY start_ns) AS work_ns, lag(end_ns) OVER (ORDER BY start_ns) IS NULL AS is_at_edge
-    FROM pause SEMI JOIN pausing USING (source_id, pid, tid), steady_window
-    UNION ALL
-    SELECT until_ns - max(end_ns), true FROM pause SEMI JOIN pausing USING (source_id, pid, tid), steady_window GROUP BY until_ns
-)
-SELECT count(*) AS pause_count, count(DISTINCT step_id) AS step_count, coalesce(sum(silence_ns), 0)::BIGINT AS silence_ns,
-    coalesce(sum(idle_ns), 0)::BIGINT AS idle_ns, arg_max(start_ns, silence_ns) AS longest_start_ns, arg_max(end_ns, silence_ns) AS longest_end_ns,
-    (SELECT range_name FROM named) AS range_name, coalesce((SELECT named_ns FROM named), 0)::BIGINT AS named_ns, coalesce((SELECT named_count FROM named), 0)::BIGINT AS named_count,
-    EXISTS (SELECT 1 FROM step, named WHERE chosen_by = 'nvtx:' || regexp_replace(range_name, '\d+', '#', 'g')) AS is_named_step,
-    (SELECT name FROM wait) AS wait_name, coalesce((SELECT all_wait_ns FROM wait), 0)::BIGINT AS wait_ns, coalesce((SELECT lock_ns FROM wait), 0)::BIGINT AS lock_ns,
-    EXISTS (SELECT 1 FROM os_call JOIN timeline_source USING (source_id)) AS has_os_calls, coalesce((SELECT waiting_range_ns / known_ns FROM known), 0) AS waiting_range_share, coalesce((SELECT own_ns / known_ns FROM known), 0) AS own_share,
+SELECT pause_count, step_count, silence_ns, idle_ns, longest_start_ns, longest_end_ns, range_name, named_ns, named_count,
+    EXISTS (SELECT 1 FROM step WHERE chosen_by = 'nvtx:' || regexp_replace(range_name, '\d+', '#', 'g')) AS is_named_step,
+    wait_name, wait_ns, lock_ns, has_os_calls, waiting_range_share, own_share,
     EXISTS (SELECT 1 FROM text WHERE regexp_matches(lower(text), 'backward|optimizer\.(step|zero_grad)')) AS is_training,
-    EXISTS (SELECT 1 FROM step WHERE regexp_matches(lower(chosen_by), 'nvtx:.*decode')) AS is_decoding, (SELECT sum(busy_count) / sum(sample_count) FROM engine_queue) AS loaded_share,
-    (SELECT count(*) FROM step) AS all_step_count, (SELECT count(*) FROM device_busy) AS device_count, (SELECT until_ns - from_ns FROM steady_window) AS window_ns,
-    (SELECT median(work_ns) FROM worked WHERE NOT is_at_edge) AS work_ns, (SELECT min(work_ns) FROM worked WHERE is_at_edge) AS least_edge_ns,
-    (SELECT max(work_ns) FROM worked WHERE is_at_edge) AS most_edge_ns, (SELECT count(*) FROM worked) AS worked_count
-FROM pause
+    EXISTS (SELECT 1 FROM step WHERE regexp_matches(lower(chosen_by), 'nvtx:.*decode')) AS is_decoding,
+    (SELECT sum(busy_count) / sum(sample_count) FROM engine_queue) AS loaded_share, (SELECT count(*) FROM step) AS all_step_count,
+    (SELECT count(*) FROM device_busy) AS device_count, until_ns - from_ns AS window_ns, work_ns, least_edge_ns, most_edge_ns, worked_count
+FROM pause_sum, steady_window
 """
 
 
@@ -179,23 +146,12 @@ class Pauses(NamedTuple):
         return not (is_worked_in or is_loaded or is_short or self.is_training or self.is_decoding or self.is_lock)
 
 
-# What the host makes in a pause goes up behind it; copies of the same size are of the same input.
-INPUTS = """
-    SELECT op.device_op_id, launch.host_call_id, op.size_bytes
-    FROM device_op AS op JOIN launch USING (device_op_id), steady_window
-    WHERE op.kind = 'memcpy' AND op.copy_kind = 'htod' AND op.src_kind = 'pageable' AND op.size_bytes >= 65536 AND op.start_ns >= from_ns
-        AND op.start_ns < until_ns AND op.size_bytes IN (
-            SELECT size_bytes FROM pause JOIN thread_call AS ending ON ending.host_call_id = pause.host_call_id
-            JOIN thread_call AS call ON call.source_id = ending.source_id AND call.pid = ending.pid AND call.tid = ending.tid
-                AND call.interval_id = ending.interval_id
-            JOIN launch ON launch.host_call_id = call.host_call_id JOIN device_op USING (device_op_id))
-"""
 CURE = Cure(
     steps=(CureStep(Target.SILENCE, Act.SET_DURATION_NS, "SELECT host_call_id, usual_silence_ns FROM pause"),),
     # made ahead and pinned, or on the device, inputs cost the thread nothing
     at_most=(
-        CureStep(Target.HOST_CALL, Act.REMOVE, f"SELECT host_call_id FROM ({INPUTS})"),
-        CureStep(Target.DEVICE_OP, Act.REMOVE, f"SELECT device_op_id FROM ({INPUTS})"),
+        CureStep(Target.HOST_CALL, Act.REMOVE, "SELECT host_call_id FROM pause_input"),
+        CureStep(Target.DEVICE_OP, Act.REMOVE, "SELECT device_op_id FROM pause_input"),
     ),
     spread=1.6,  # sleep stays, but the same Python took up to 1.6 times as long from one minute to the next (samples/README.md)
 )
@@ -206,8 +162,9 @@ def judge(row: Pauses) -> Verdict:
     if not row.pause_count:
         return None
     seen = row.step_count if row.all_step_count else row.pause_count
-    is_in_all = row.all_step_count > 1 and seen >= max(2, row.all_step_count - 1)
-    recurring = seen >= THRESHOLDS["min_pauses"].value or is_in_all
+    recurring = seen >= THRESHOLDS["min_pauses"].value or (
+        row.all_step_count > 1 and seen >= max(2, row.all_step_count - 1)
+    )
     finding = Finding(
         summary=_summary(row),
         evidence=_evidence(row),
@@ -345,9 +302,8 @@ def _without_the_server(row: HostAndDevice) -> Finding | None:
 
 
 QUESTION = (
-    "look whether requests were there meanwhile: running and waiting requests in the server's log or metrics (give it together with the"
-    " trace). Then record under load, with what the host does: nsys --trace=cuda,nvtx,osrt or torch.profiler with_stack=True. Without requests there is"
-    " nothing to cure."
+    "look whether there were requests meanwhile: running and waiting ones in the server's log or metrics (give it beside the trace); then record"
+    " under load what the host does: nsys --trace=cuda,nvtx,osrt, or torch.profiler with_stack=True. Without requests there is nothing to cure."
 )
 
 ASKING_FIXES = (

@@ -149,7 +149,7 @@ def test_pauses_without_a_sign_of_work_are_a_question_that_promises_nothing(clin
     assert finding["severity"] == "medium"
     assert finding["gain"] is None
     assert "without requests?" in finding["title"]
-    assert "running and waiting requests" in finding["verify"]
+    assert "running and waiting ones" in finding["verify"]
     assert any("num_requests_running" in fix["setting"] for fix in finding["fixes"])
 
 
@@ -230,7 +230,6 @@ def test_a_server_that_waits_for_requests_is_asked_for_its_load(
 ) -> None:
     verdicts = verdicts_on(_with_waits(tmp_path, "sem_wait", *WITHOUT_WORK), capfd)
     finding = verdicts.finding(RULE)
-    assert verdicts.first == RULE
     assert finding["severity"] == "low"
     assert finding["gain"] is None
     assert "for another thread or for requests" in finding["summary"]
