@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from doctor.case.runs.meetings import did_meet
 from doctor.case.runs.traits import EngineLog, Recording, Traits
+from doctor.units import format_ns
 
 MOST_BETWEEN_RANKS_NS = 3600 * 10**9
 """Ranks of one job are recorded together; hosts' clocks differ by seconds, never by an hour."""
+MOST_BETWEEN_CLOCKS_NS = 10**9
+"""Clocks of hosts that ask for the time agree within that; ranks further apart must show it by their collectives."""
 MOST_BETWEEN_LOGS_NS = 60 * 10**9
 """Servers that start together print their first lines within a minute of each other's last."""
 MOST_BETWEEN_STARTS_NS = 6 * 3600 * 10**9
@@ -87,10 +91,18 @@ def _of_recordings(one: Recording, two: Recording) -> str:
     gap_ns = one.span.gap_ns(two.span) if one.span is not None and two.span is not None else None
     are_ranks = one.rank is not None and two.rank is not None and one.rank != two.rank and one.kind == two.kind
     if are_ranks:
-        return "recorded at another time" if (gap_ns or 0) > MOST_BETWEEN_RANKS_NS else ""
+        return _of_ranks(one, two, gap_ns or 0)
     if one.span is None or two.span is None:
         return ""
     return "" if gap_ns == 0 else "recorded at another time"
+
+
+def _of_ranks(one: Recording, two: Recording, gap_ns: int) -> str:
+    if gap_ns > MOST_BETWEEN_RANKS_NS:
+        return "recorded at another time"
+    if gap_ns <= MOST_BETWEEN_CLOCKS_NS or did_meet(one.meetings, two.meetings) is not False:
+        return ""
+    return f"recorded {format_ns(gap_ns)} apart from rank {two.rank}, and none of their collectives meet"
 
 
 def _of_logs(one: EngineLog, two: EngineLog) -> str:

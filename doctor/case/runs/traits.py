@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import groupby
 
 import duckdb
+import numpy as np
+
+from doctor.case.runs.meetings import MOST_COMPARED, Times
 
 EPOCH_ENDS_NS = 946_684_800 * 10**9
 """The year 2000: times before are no times since the epoch, and begin elsewhere in every file."""
@@ -66,6 +69,7 @@ class Recording:
         rank: of the process in its job, where the evidence says so.
         world_size: number of ranks.
         span: of the device's work; None where there is none.
+        meetings: ends of its collectives in ns, ascending; empty where it is no rank.
     """
 
     op_count: int
@@ -73,6 +77,7 @@ class Recording:
     rank: int | None
     world_size: int | None
     span: Span | None
+    meetings: Times = field(default_factory=lambda: np.zeros(0, dtype=np.int64), compare=False)
 
 
 @dataclass(frozen=True)
@@ -147,10 +152,24 @@ def _devices(connection: duckdb.DuckDBPyConnection) -> dict[int, tuple[str, ...]
 
 
 def _recordings(connection: duckdb.DuckDBPyConnection) -> dict[int, Recording]:
+    rows = connection.execute(_RECORDINGS).fetchall()
+    is_set = sum(rank is not None for _, _, rank, *_ in rows) > 1
     return {
-        source_id: Recording(op_count, kind, rank, world_size, _span(start_ns, end_ns))
-        for source_id, kind, rank, world_size, op_count, start_ns, end_ns in connection.execute(_RECORDINGS).fetchall()
+        source_id: Recording(
+            op_count,
+            kind,
+            rank,
+            world_size,
+            _span(start_ns, end_ns),
+            _meetings(connection, source_id if is_set and rank is not None else None),
+        )
+        for source_id, kind, rank, world_size, op_count, start_ns, end_ns in rows
     }
+
+
+def _meetings(connection: duckdb.DuckDBPyConnection, source_id: int | None) -> Times:
+    ends = connection.execute(_MEETINGS, {"source": source_id, "most": MOST_COMPARED}).fetchnumpy()["end_ns"]
+    return np.sort(np.asarray(ends, dtype=np.int64))
 
 
 def _logs(connection: duckdb.DuckDBPyConnection) -> dict[int, EngineLog]:
@@ -206,4 +225,12 @@ SELECT source_id, mode(engine), min(time_ns), max(time_ns), bool_or(is_start), b
 FROM line JOIN source USING (source_id)
 WHERE engine IS NOT NULL AND kind = 'engine-log'
 GROUP BY source_id
+"""
+
+_MEETINGS = """
+SELECT end_ns FROM kernel JOIN text ON text_id = name_id
+WHERE source_id = $source AND end_ns IS NOT NULL AND NOT regexp_matches(lower(text), 'send|recv')
+    AND regexp_matches(lower(text), '^(void )?(nccl|rccl)|nccl(dev)?kernel|(^|[^a-z])cross_device_reduce'
+        || '|(one|two)_?shot_?all_?reduce|multimem_all_reduce')
+ORDER BY end_ns DESC LIMIT $most
 """

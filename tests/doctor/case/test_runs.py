@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from doctor import api
 from doctor.case.diagnosis_queries import other_runs
+from doctor.case.runs.meetings import did_meet
 from doctor.case.runs.telling import contradiction, tell_apart
 from doctor.case.runs.traits import EngineLog, Recording, Span, Traits
 from doctor.cli.main import main
 from tests.support import engine_texts
 from tests.support.trace_builder import Program, decode_step
 from tests.support.traces import shared_trace
+from tests.support.verdicts import verdicts_on_all
 
 SECOND = 10**9
 NOON = 1_790_000_000 * SECOND
@@ -92,6 +96,34 @@ def test_another_rank_belongs_to_the_run_though_clocks_of_hosts_differ() -> None
     assert contradiction(recording(0, 1, rank=0), recording(3, 4, rank=0))
     assert contradiction(recording(0, 1, rank=0), recording(7200, 7201, rank=1))
     assert contradiction(recording(0, 1, rank=0, world_size=2), recording(0, 1, rank=1, world_size=4))
+
+
+def test_ranks_of_two_jobs_are_told_apart_by_their_collectives(capfd: pytest.CaptureFixture[str]) -> None:
+    pair = [shared_trace(f"h200x2/{name}.pt.trace.json.gz") for name in ("scaling-sick.rank0", "straggler-sick.rank1")]
+    document = verdicts_on_all(pair, capfd).document
+    [note] = [note for file in document["evidence"] for note in file["notes"] if "another run" in note]
+    assert "25" in note
+    assert "none of their collectives meet" in note
+    assert not {"straggler-rank", "tp-too-wide"} & {finding["rule"] for finding in document["findings"]}
+
+
+def test_ranks_of_one_job_stay_together_though_their_hosts_clocks_are_a_minute_apart(tmp_path: Path) -> None:
+    ahead = tmp_path / "rank1.json"
+    with gzip.open(shared_trace("h200x2/straggler-sick.rank1.pt.trace.json.gz"), "rt") as text:
+        document = json.load(text)
+    document["baseTimeNanoseconds"] += 60 * SECOND
+    ahead.write_text(json.dumps(document), encoding="utf-8")
+    kept, others = sorted_out(shared_trace("h200x2/straggler-sick.rank0.pt.trace.json.gz"), ahead)
+    assert len(kept) == 2
+    assert not others
+
+
+def test_collectives_meet_where_one_recording_begins_some_steps_later_and_not_where_their_pace_differs() -> None:
+    ends = np.cumsum(np.tile([70_000, 90_000, 400_000, 1_300_000], 40) + np.arange(160) * 997)
+    assert did_meet(ends, ends[9:] + 25 * SECOND) is True
+    assert did_meet(ends, ends[:-5] - 25 * SECOND) is True
+    assert did_meet(ends, np.cumsum(np.tile([80_000, 150_000], 80) + np.arange(160) * 911)) is False
+    assert did_meet(ends, ends[:7]) is None
 
 
 def test_recordings_that_overlap_stay_together() -> None:
