@@ -5,7 +5,7 @@ or hardware, then time.
 Among time causes a specific one (a wait, a copy, an allocation) stands before dispatch where its win is at least a
 twentieth of the
 window and half the win of dispatch, because the profiler inflates dispatch most. Everything else goes by its win,
-opportunities last.
+opportunities last. Whatever its place in this order, a low finding stands behind all that are medium or worse.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def rank(suspects: Iterable[Suspect], replay: Replay | None) -> Ranked:
     acquitted = [suspect for suspect in principals if not _is_worth_naming(suspect)]
     dispatch_share = max((one.share for one in guilty if one.rule.about.stage is Stage.GENERAL), default=0.0)
     replayed = max((one.severity for one in guilty if one.win is not None), default=Severity.INFO)
-    ordered = sorted(guilty, key=lambda one: _place(one, dispatch_share, replayed))
+    ordered = sorted(guilty, key=lambda one: (_slightness(one), *_place(one, dispatch_share, replayed)))
     findings: list[RankedFinding] = []
     for position, suspect in enumerate(ordered):
         then = _after_first(ordered, position, replay)
@@ -98,6 +98,18 @@ def _stands_alone(suspect: Suspect, led: set[str]) -> bool:
 
 def _is_worth_naming(suspect: Suspect) -> bool:
     return suspect.win is None or max(suspect.share, suspect.win.share_of_window) >= WORTH_NAMING_SHARE
+
+
+def _slightness(suspect: Suspect) -> int:
+    """What is low or a remark stands behind all that is worse; an opportunity is never more than low in this.
+
+    A question has no say in it: nobody knows how grave its matter is.
+    """
+    if suspect.finding.question:
+        return 0
+    is_opportunity = suspect.rule.about.stage is Stage.OPPORTUNITY
+    severity = min(suspect.severity, Severity.LOW if is_opportunity else Severity.CRITICAL)
+    return max(Severity.MEDIUM - severity, 0)
 
 
 def _place(suspect: Suspect, dispatch_share: float, replayed: Severity) -> tuple[int, float, str]:

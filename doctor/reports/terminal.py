@@ -76,6 +76,8 @@ def _verdict(diagnosis: Diagnosis) -> RenderableType:
         lines.append(Text(f"To win: {win}", style="bold green"))
     if change := wording.change_sentence(first):
         lines.append(Text(f"Change, {change}", style="bold"))
+    if check := wording.first_check(first):
+        lines.append(Text(f"Verify: {check}"))
     return _indented(Group(*lines))
 
 
@@ -84,8 +86,11 @@ def _in_short(diagnosis: Diagnosis) -> RenderableType | None:
     first = wording.principal(diagnosis)
     if first is None:
         return None
-    change = wording.change_sentence(first)
-    lines = [Text(f"{wording.verdict(diagnosis)}.")] + ([Text(f"Change, {change}", style="bold")] if change else [])
+    lines = [Text(f"{wording.verdict(diagnosis)}.")]
+    if change := wording.change_sentence(first):
+        lines.append(Text(f"Change, {change}", style="bold"))
+    if check := wording.first_check(first):
+        lines.append(Text(f"Verify: {check}"))
     return _titled("In short", lines)
 
 

@@ -47,8 +47,10 @@ _FRAMEWORKS = {
     "system": "System",
 }
 KERNEL_COLUMNS = ("share", "count", "median", "family", "kernel")
+_NOISE = "within the noise of a run: "
 _LEAST_SHARE_WORDED = 0.001
 _PLAIN_WORD = re.compile(r"[a-z]+[\s,;:.']")
+_SENTENCE_END = re.compile(r"(?<=\.)\s+(?=[A-Z])")
 _MOST_OF_A_NAME = 40
 _MOST_NAMED = 8
 _NO_SUCH_WORK = "the recording holds no such work"
@@ -132,16 +134,16 @@ def _clipped(name: str) -> str:
 
 
 def gain_sentence(gain: Gain | None) -> str:
-    """The win with its range and bound: `about 3.9x (2.9-5.0), at most 5.0x`; `not measurable` below 5 %."""
+    """The win with its range and bound: `about 3.9x (2.9-5.0), at most 5.0x`; below 5 % it is within the noise."""
     if gain is None:
         return ""
     parts = []
     if _is_known(gain.speedup_expected):
-        measurable = "" if gain.is_measurable else "not measurable: "
+        measurable = "" if gain.is_measurable else _NOISE
         parts.append(f"{measurable}about {format_speedup(gain.speedup_expected)}{_range(gain)}")
     if _is_known(gain.speedup_bound):
         is_alone = not _is_known(gain.speedup_expected)
-        measurable = "not measurable: " if is_alone and not gain.is_measurable else ""
+        measurable = _NOISE if is_alone and not gain.is_measurable else ""
         promise = ", not promised" if is_alone and gain.is_measurable else ""
         parts.append(f"{measurable}at most {format_speedup(gain.speedup_bound)}{promise}")
     if gain.bytes is not None:
@@ -177,6 +179,11 @@ def _is_worth_curing(finding: RankedFinding) -> bool:
 def change_sentence(finding: RankedFinding) -> str:
     """The setting to change first, and where; empty where the finding has none."""
     return next((f"{framework(fix.target)}: {clean(fix.setting)}" for fix in finding.fixes[:1]), "")
+
+
+def first_check(finding: RankedFinding) -> str:
+    """The first way to see that the fix worked, as a sentence; empty where there is none."""
+    return sentence(_SENTENCE_END.split(finding.verify, maxsplit=1)[0])
 
 
 def _verdict_without_guilt(diagnosis: Diagnosis) -> str:

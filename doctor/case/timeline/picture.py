@@ -12,6 +12,9 @@ from doctor.case.timeline.places import ItemFacts, facts_of, item_at, silence_at
 from doctor.case.timeline.tracks import track_cells
 from doctor.case.timeline.view import View
 
+_LEAST_REACH_NS = 10**8
+"""Of the look for what ends a silence, which is told in words where it is out of sight too."""
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -21,8 +24,8 @@ class Picture:
         drawing: cells and wide items of the shown lanes.
         tracks: the largest value in each cell, by track.
         selected: the longest item under the cursor, None where there is none.
-        silence_ns: where there is none, when the work before ended and the work after begins; None where that is not
-            in sight.
+        silence_ns: where there is none, when the work before ended and the work after begins; None where that is far
+            out of sight.
     """
 
     drawing: Drawing
@@ -50,4 +53,5 @@ def picture(connection: duckdb.DuckDBPyConnection, view: View, lanes: Sequence[i
     item = cursor.item or item_at(connection, cursor.lane_id, cursor.time_ns, until_ns)
     if item is not None:
         return Picture(drawing, tracks, facts_of(connection, item))
-    return Picture(drawing, tracks, None, silence_at(connection, cursor.lane_id, cursor.time_ns, view.length_ns))
+    reach_ns = max(view.length_ns, _LEAST_REACH_NS)
+    return Picture(drawing, tracks, None, silence_at(connection, cursor.lane_id, cursor.time_ns, reach_ns))

@@ -101,7 +101,7 @@ def _phases(found: tuple[PhaseRow, ...], row_count: int) -> Content:
     lines = [
         Content.assemble(
             (f"{phase.phase:<8}", "bold"),
-            f"{format_counted(phase.count, 'step'):>12}  mean {format_ns(phase.mean_ns)}  ",
+            f"{format_counted(phase.count, 'step'):>9}  mean {format_ns(phase.mean_ns)}  ",
             f"median {format_ns(phase.median_ns)}  {_tail(phase)}  ",
             (format_counted(phase.outlier_count, "outlier"), "$error" if phase.outlier_count else "$foreground-muted"),
         )

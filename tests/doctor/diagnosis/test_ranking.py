@@ -69,8 +69,14 @@ def test_a_specific_cause_under_a_twentieth_of_the_window_goes_by_its_win() -> N
 
 def test_a_cause_seen_once_stands_behind_those_that_come_back() -> None:
     once = costs("prefill", 0.5, Stage.GENERAL, cap=Severity.LOW)
-    assert order(once, costs("waits", 0.1), costs("loads", 0.6, cap=Severity.INFO)) == ["waits", "loads", "prefill"]
+    assert order(once, costs("waits", 0.1), costs("loads", 0.6, cap=Severity.INFO)) == ["waits", "prefill", "loads"]
     assert {finding.severity for finding in ranked(once).findings} == {Severity.LOW}
+
+
+def test_what_is_low_stands_behind_all_that_is_worse() -> None:
+    fills = states("fills", Severity.MEDIUM, Stage.MEMORY)
+    slight, remark = costs("waits", 0.03), states("stray", Severity.INFO, Stage.RECORDING)
+    assert order(remark, slight, fills, costs("copies", 0.06)) == ["copies", "fills", "waits", "stray"]
 
 
 def test_an_opportunity_is_never_first_however_much_it_wins() -> None:

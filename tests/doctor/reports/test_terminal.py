@@ -46,7 +46,13 @@ def test_a_win_that_drowns_in_noise_is_no_headline() -> None:
     low = replace(ill.findings[0], severity=Severity.LOW, gain=noise)
     text = show(replace(ill, findings=(low,)))
     assert text.splitlines()[0].strip().startswith("No rule found anything worth curing; 1 note below")
-    assert "not measurable: about 1.01x" in text
+    assert "within the noise of a run: about 1.01x" in text
+
+
+def test_fault_win_setting_and_check_stand_on_the_first_screen() -> None:
+    first_screen = "\n".join(show(diagnoses.launch_bound()).splitlines()[:24])
+    for part in ("Decode is bound by kernel launches", "To win: about", "Change, PyTorch: ", "Verify: "):
+        assert part in first_screen
 
 
 def test_the_verdict_is_the_first_line() -> None:

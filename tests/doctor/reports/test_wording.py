@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from doctor.diagnosis.outcome import Gain, Window
 from doctor.reports import wording
 from doctor.rule import Evidence, Where
+from tests.support import diagnoses
 
 
 @pytest.mark.parametrize(
@@ -36,9 +38,9 @@ def test_evidence_is_worded_with_its_unit(value: float | str, unit: str, text: s
     ("gain", "text"),
     [
         (Gain(0.19, 4.9, 4.1, 3.2, 5.0), "about 4.1x (3.2-5.0), at most 4.9x"),
-        (Gain(speedup_bound=1.002), "not measurable: at most 1.00x"),
+        (Gain(speedup_bound=1.002), "within the noise of a run: at most 1.00x"),
         (Gain(speedup_bound=1.27), "at most 1.27x, not promised"),
-        (Gain(0.01, 1.063, 1.041, 1.031, 1.052), "not measurable: about 1.04x (1.03-1.05), at most 1.06x"),
+        (Gain(0.01, 1.063, 1.041, 1.031, 1.052), "within the noise of a run: about 1.04x (1.03-1.05), at most 1.06x"),
         (Gain(0.9, 14.2, 12.4, 9.6, 16.1), "about 12x (10-16), at most 14x"),
         (Gain(0.19, 4.9), "at most 4.9x, not promised"),
         (Gain(bytes=2**31), "2.00 GiB of memory"),
@@ -80,3 +82,16 @@ def test_a_long_range_is_clipped() -> None:
 
 def test_control_characters_are_taken_out() -> None:
     assert wording.clean("a\x1b[31mb\tc\nd\u202ee\x00") == "a?[31mb c d?e?"
+
+
+@pytest.mark.parametrize(
+    ("verify", "check"),
+    [
+        ("record again: idle under 5 %. To be sure beforehand: slow the clock.", "Record again: idle under 5 %."),
+        ("cat /sys/fs/cgroup/cpu.stat twice. Then 0.5 of it", "Cat /sys/fs/cgroup/cpu.stat twice."),
+        ("", ""),
+    ],
+)
+def test_the_first_check_is_one_sentence(verify: str, check: str) -> None:
+    finding = replace(diagnoses.launch_bound().findings[0], verify=verify)
+    assert wording.first_check(finding) == check

@@ -25,6 +25,7 @@ def test_the_first_screen_names_the_fault_the_win_and_the_setting() -> None:
             assert "Copies go through pageable host memory" in shown
             assert "To win" in shown
             assert "Change" in shown
+            assert "Verify" in shown
 
     at_a_terminal(scene)
 
@@ -56,6 +57,35 @@ def test_a_finding_leads_to_its_place_and_back(small: Stage) -> None:
         await person.sees("CRITICAL")
 
     small.play(scene)
+
+
+def test_zooming_into_a_wait_goes_to_the_work_that_ends_it(small: Stage) -> None:
+    async def scene(person: Terminal) -> None:
+        await person.go("diagnosis")
+        await person.press("enter")
+        await person.sees("194 us  Nothing runs here")
+        await person.press("plus")
+        shown = await person.settled()
+        assert "Nothing runs here" not in shown
+        assert re.search(r"launched by cu\w+ on thread \d+, .* before it ran", shown)
+        await person.press("plus", "plus", "plus", "plus", "left", "left")
+        assert "194 us  Nothing runs here" in await person.settled()
+
+    small.play(scene)
+
+
+def test_a_long_name_keeps_both_ends_beside_all_screens(tmp_path: Path) -> None:
+    trace = tmp_path / "qwen2-7b-decode-batch1-rank0-2026-11-30.pt.trace.json"
+    trace.write_text("{}")
+
+    async def scene() -> None:
+        for width, name in ((80, "qwen2-7b-d…026-11-30"), (200, trace.name)):
+            async with terminal(trace, size=(width, 24)) as person:
+                first = person.text.splitlines()[0]
+                assert first.endswith(name), first
+                assert all(f"{number} " in first for number in range(1, 9))
+
+    at_a_terminal(scene)
 
 
 def test_zooming_into_a_gap_ends_at_the_kernel_that_ends_it(small: Stage) -> None:
@@ -117,7 +147,7 @@ def test_the_mouse_changes_screens_and_frameworks(small: Stage) -> None:
         await person.sees("idle with an empty queue")
         await person.click(person.app.screen.query_one(FrameworkBar), (14, 0))
         await person.sees(r"\[vLLM\]")
-        await person.click(person.app.screen.query_one(NavigationBar), (27, 0))
+        await person.click(person.app.screen.query_one(NavigationBar), (22, 0))
         await person.sees("34 of 34 kernel names")
 
     small.play(scene)

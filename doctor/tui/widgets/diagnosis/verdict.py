@@ -1,4 +1,4 @@
-"""The head of the diagnosis: the fault, what its cure wins, the setting to change. Legible without any key press."""
+"""The head of the diagnosis: the fault, the win, the setting to change, the check. Legible without any key press."""
 
 from __future__ import annotations
 
@@ -49,3 +49,5 @@ class Verdict(Static):
         for fix in finding.fixes[:1]:
             setting = Text.assemble(f"{wording.framework(fix.target)}: ", (wording.clean(fix.setting), "bold"))
             table.add_row("Change", setting)
+        if check := wording.first_check(finding):
+            table.add_row("Verify", check)

@@ -239,8 +239,13 @@ class TimelineCanvas(Widget, can_focus=True):
     # Keys -------------------------------------------------------------------------------------------------------
 
     def action_zoom(self, direction: int) -> None:
-        """Enlarge or shrink around the cursor; where nothing runs there, around the nearer end of that silence."""
-        self._look(self._view.zoomed(_ZOOM**direction, self._middle_of_zoom), self._cursor_ns, self._item)
+        """Enlarge or shrink around the cursor; where nothing runs there, around the work at the end of that silence.
+
+        Enlarging takes the cursor to that work, which is then told in words.
+        """
+        middle_ns = self._middle_of_zoom
+        cursor_ns = middle_ns if direction > 0 else self._cursor_ns
+        self._look(self._view.zoomed(_ZOOM**direction, middle_ns), cursor_ns, self._item)
 
     @property
     def _middle_of_zoom(self) -> int:
@@ -249,7 +254,8 @@ class TimelineCanvas(Widget, can_focus=True):
         if (before or self._cursor_ns) > self._cursor_ns or (after or self._cursor_ns) < self._cursor_ns:
             return self._cursor_ns  # the picture is of where the cursor was before
         here = self._view.cell_of(self._cursor_ns)
-        ends = [end for end in (after, before) if end is not None and 0 <= self._view.cell_of(end) < self._view.cells]
+        known = (after, None if before is None else before - 1)
+        ends = [end for end in known if end is not None and 0 <= self._view.cell_of(end) < self._view.cells]
         return min(ends, key=lambda end: abs(self._view.cell_of(end) - here), default=self._cursor_ns)
 
     def action_pan(self, direction: int) -> None:
