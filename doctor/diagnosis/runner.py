@@ -192,8 +192,12 @@ def _without_repeats(findings: list[Finding], sign_count: int) -> list[Finding]:
     speaker = (
         replayed[0] if replayed else max(findings, key=lambda one: (one.severity or Severity.INFO, one.confidence))
     )
-    others = [evidence for finding in findings if finding is not speaker for evidence in finding.evidence]
-    return [replace(speaker, evidence=(*speaker.evidence, *others))]
+    others = [finding for finding in findings if finding is not speaker]
+    evidence = (entry for finding in others for entry in finding.evidence)
+    fixes = (fix for finding in others for fix in finding.fixes if speaker.fixes)  # another cause asks for its own
+    return [
+        replace(speaker, evidence=(*speaker.evidence, *evidence), fixes=tuple(dict.fromkeys((*speaker.fixes, *fixes))))
+    ]
 
 
 def _verdicts(connection: duckdb.DuckDBPyConnection, rule: Rule, sign: Sign) -> list[Finding | Cleared]:

@@ -111,7 +111,11 @@ def judge(row: Exposed) -> Verdict:
                 "share of window",
                 Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns),
             ),
-            Evidence("of it waiting for the last rank", waiting_share, "share of communication"),
+            *(
+                (Evidence("of it waiting for the last rank", waiting_share, "share of communication"),)
+                if knows_waiting
+                else ()
+            ),
         ),
         cure=Cure(
             steps=(CureStep(Target.DEVICE_OP, Act.SCALE, COLLECTIVES, value=THRESHOLDS["reachable"].value),),

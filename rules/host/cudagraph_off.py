@@ -94,7 +94,7 @@ def judge(row: StepLaunches) -> Verdict:
             Evidence("graph launches per step", 0.0, "launches"),
         ),
         confidence=0.9,
-        cleared=f"{per_step:,.0f} launches a step without CUDA graphs, but the device does not wait for them",
+        cleared=f"{per_step:,.0f} launches a step without CUDA graphs, but they do not hold the run up",
     )
 
 

@@ -56,6 +56,7 @@ THRESHOLDS = {
     "min_ratio": Threshold(1.2, "x", source="rule of thumb: a server costs less than that"),
     "min_wait": Threshold(0.8, "share of the pauses", source="own H200 recordings: 0.99 where no requests come"),
     "min_own": Threshold(0.5, "share of the pauses", source="the larger part tells what they are"),
+    "min_idle": Threshold(0.02, "share of the window", source="below this nothing can be won"),
     "min_asked_ns": Threshold(1e6, "ns", source="a server that waited for each request would serve hundreds a second"),
     "min_loaded": Threshold(0.8, "share of a log's samples", source="requests run nearly always"),
     "min_pauses": Threshold(3, "steps with a pause", source="what is seen once or twice is no habit of the run"),
@@ -170,7 +171,12 @@ def judge(row: Pauses) -> Verdict:
         evidence=_evidence(row),
         cure=replace(CURE, seen_share=row.seen_share),
         confidence=0.6 if row.is_wait_seen else 0.9 if row.name else 0.75,
-        cleared=f"{format_counted(row.pause_count, 'pause')} of the launching thread, but the device had work meanwhile",
+        cleared=f"{format_counted(row.pause_count, 'pause')} of the launching thread, but "
+        + (
+            "the device had work meanwhile"
+            if row.idle_share < THRESHOLDS["min_idle"].value
+            else "other things hold the run up"
+        ),
         label=row.label,
         fixes=DATA_FIXES if row.name and "dataloader" in row.name.lower() else (),
         max_severity=Severity.CRITICAL if recurring else Severity.LOW,

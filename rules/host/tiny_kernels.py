@@ -86,7 +86,7 @@ def judge(row: ShortKernels) -> Verdict:
             Evidence("short kernels per step", per_step, "kernels"),
         ),
         confidence=0.8,
-        cleared=f"{share:.0%} of the kernels are shorter than the time from launch to launch, but the device does not wait",
+        cleared=f"{share:.0%} of the kernels are shorter than the time from launch to launch, but launches do not hold the run up",
     )
 
 

@@ -70,6 +70,8 @@ def judge(row: Visibility) -> Verdict:
             evidence=(Evidence("launches joined to device work", 0.0, "launches"),),
             severity=Severity.INFO,
             confidence=0.95,
+            fixes=HOST_FIXES,
+            verify="record again: launches stand beside the device's work.",
         )
     share = row.graph_ns / row.all_ns
     if share < THRESHOLDS["min_graph_share"].value:
@@ -80,6 +82,8 @@ def judge(row: Visibility) -> Verdict:
         evidence=(Evidence("device time inside graph rows", share, "share of device time"),),
         severity=Severity.INFO,
         confidence=0.95,
+        fixes=GRAPH_FIXES,
+        verify="record again: kernels are seen inside graph launches.",
     )
 
 
@@ -94,29 +98,41 @@ class Missing(NamedTuple):
 
 def judge_missing(row: Missing) -> Verdict:
     """Say which ranks are missing: the slow one may be among them."""
-    seen = f"rank {row.rank}" if row.recorded_count == 1 else f"{row.recorded_count}"
+    seen = f"rank {row.rank} was" if row.recorded_count == 1 else f"{row.recorded_count} were"
     more = ", ..." if row.world_size - row.recorded_count > 8 else ""
     return Finding(
-        summary=f"the job has {row.world_size} ranks and only {seen} was recorded (missing: {row.missing_ranks}{more}): waiting for"
+        summary=f"the job has {row.world_size} ranks and only {seen} recorded (missing: {row.missing_ranks}{more}): waiting for"
         " another rank cannot be told from communication",
         evidence=(Evidence("ranks recorded", row.recorded_count / row.world_size, "share of ranks"),),
         severity=Severity.INFO,
         confidence=0.95,
+        fixes=RANK_FIXES,
+        verify="give the files of all ranks together: collectives are matched, and each rank's waiting is told.",
     )
 
 
-FIXES = (
+GRAPH_FIXES = (
     Fix(
         "system",
         "nsys profile --cuda-graph-trace=node for a short window",
         "every kernel of a graph gets its row; it slows graph launches, so keep the window short",
         source="https://docs.nvidia.com/nsight-systems/UserGuide/index.html",
     ),
+)
+RANK_FIXES = (
     Fix(
         "system",
         "record every rank in the same window, and give all files together: doctor diagnose RANKS/",
         "collectives of all ranks show who is late",
         source="https://docs.pytorch.org/docs/stable/profiler.html",
+    ),
+)
+HOST_FIXES = (
+    Fix(
+        "system",
+        "nsys profile --trace=cuda,nvtx,osrt, started with the process that launches",
+        "calls are recorded beside the work of the device",
+        source="https://docs.nvidia.com/nsight-systems/UserGuide/index.html",
     ),
     Fix(
         "pytorch",
@@ -125,6 +141,7 @@ FIXES = (
         source="https://docs.pytorch.org/docs/stable/profiler.html",
     ),
 )
+FIXES = (*GRAPH_FIXES, *RANK_FIXES, *HOST_FIXES)
 
 RULE = Rule(
     about=ABOUT,
@@ -133,7 +150,7 @@ RULE = Rule(
     row=Visibility,
     judge=judge,
     fixes=FIXES,
-    verify="record again: kernels are seen inside graph launches.",
+    verify="record again: what was hidden is seen, be it kernels inside graph launches, launches, or the other ranks.",
     doc=__doc__,
     also=(
         Sign(

@@ -10,7 +10,8 @@ RULE = "trace-blind"
 def test_says_so_when_kernels_hide_in_graph_rows(clinic: Clinic) -> None:
     finding = verdicts_on(shared_trace("h200/launch-fixed.nsys-rep"), clinic.capfd).finding(RULE)
     assert finding["severity"] == "info"
-    assert any("--cuda-graph-trace=node" in fix["setting"] for fix in finding["fixes"])
+    assert [fix["setting"] for fix in finding["fixes"]] == ["nsys profile --cuda-graph-trace=node for a short window"]
+    assert "inside graph launches" in finding["verify"]  # one device: no word of ranks
 
 
 def test_says_so_when_the_host_side_is_missing(clinic: Clinic) -> None:
@@ -21,6 +22,8 @@ def test_says_so_when_the_host_side_is_missing(clinic: Clinic) -> None:
     verdicts = clinic.verdicts(program)
     assert "no launch" in verdicts.finding(RULE)["summary"]
     assert "host-dispatch-bound" in verdicts.not_run
+    assert {fix["target"] for fix in verdicts.finding(RULE)["fixes"]} == {"pytorch", "system"}
+    assert "launches stand beside" in verdicts.finding(RULE)["verify"]
 
 
 def test_is_silent_when_every_kernel_is_seen(clinic: Clinic) -> None:
@@ -35,5 +38,9 @@ def test_names_the_ranks_that_are_missing(clinic: Clinic) -> None:
     for program in recorded:
         decode_step(program)
     verdicts = clinic.verdicts(*recorded)
-    assert "missing: 1, 3" in verdicts.finding(RULE)["summary"]
+    assert "only 2 were recorded (missing: 1, 3)" in verdicts.finding(RULE)["summary"]
+    assert [fix["setting"].split(",")[0] for fix in verdicts.finding(RULE)["fixes"]] == [
+        "record every rank in the same window"
+    ]
+    assert "files of all ranks" in verdicts.finding(RULE)["verify"]
     assert verdicts.finding(RULE)["severity"] == "info"
