@@ -179,7 +179,7 @@ def _of_no_device(row: Captured) -> Finding:
         severity=Severity.HIGH,
         confidence=0.95,
         label="no call to a GPU was recorded",
-        fixes=(CPU_FIX, *TORCH_FIXES),
+        fixes=(*CPU_FIXES, *TORCH_FIXES),
     )
 
 
@@ -201,11 +201,20 @@ def _damaged(summary: str, said: tuple[Evidence, ...]) -> Finding:
     )
 
 
-CPU_FIX = Fix(
-    "pytorch",
-    'model.to("cuda"), and the inputs too; torch.cuda.is_available() tells whether PyTorch sees a GPU',
-    "where the program runs on the CPU there is no GPU to wait for",
-    source="https://docs.pytorch.org/docs/stable/notes/cuda.html",
+CPU_FIXES = (
+    Fix(
+        "pytorch",
+        'model.to("cuda"), and the inputs too; torch.cuda.is_available() tells whether PyTorch sees a GPU',
+        "where the program runs on the CPU there is no GPU to wait for",
+        source="https://docs.pytorch.org/docs/stable/notes/cuda.html",
+    ),
+    Fix(
+        "engine",
+        "no --device cpu, on a machine where PyTorch sees a GPU: --device auto takes it",
+        "on the CPU there is no device to wait for; what the engine counts says more there: `python -m engine bench`"
+        " without --profile, and its JSON to doctor diagnose",
+        source="engine/config.py",
+    ),
 )
 TORCH_FIXES = (
     Fix(

@@ -38,7 +38,7 @@ def test_says_that_a_trace_of_operators_alone_is_of_the_cpu(clinic: Clinic) -> N
     assert "no call to a GPU" in finding["title"]
     assert "computed on the CPU" in finding["summary"]
     assert "aten::addmm" in str(finding["evidence"])
-    assert {fix["target"] for fix in finding["fixes"]} == {"pytorch"}
+    assert {fix["target"] for fix in finding["fixes"]} == {"pytorch", "engine"}
 
 
 def test_names_a_device_of_another_kind(clinic: Clinic) -> None:
