@@ -1,11 +1,13 @@
-"""The logits of many tokens are held at once, in fp32 and in several copies.
+"""The logits of many tokens are computed or held at once, where those of the last would do.
 
 What happens: a decode step needs the logits of one token a sequence. Log-probabilities of a prompt, an evaluation harness, or a
 sampler that sorts the vocabulary need them for every token: tokens x vocabulary x 4 bytes, once for the logits, once for the softmax,
-once for the sorting. Engines do not count that when they size the cache, so it fails under a load that looks harmless.
+once for the sorting. Engines do not count that when they size the cache, so it fails under a load that looks harmless. A program that calls
+the model itself and takes the last position of its answer pays for all of them: the output layer is its largest product.
 
 How it is detected: the allocation fails in the sampler, the logits processor or log_softmax. The number of tokens that the failed size
 stands for is given where the vocabulary is known. In a snapshot's history: the spike's largest block was made there.
+In a time-line: the output layer takes at least a tenth of the window, and what follows it reads next to nothing of its result.
 
 When it is not this: any large matrix product may have that size by chance, so without such a frame nothing is said. Attention and
 feed-forward layers of a long prompt: `prefill-activation-peak`. A process of the same size in the list is the run itself:
@@ -14,12 +16,28 @@ feed-forward layers of a long prompt: `prefill-activation-peak`. A process of th
 
 from typing import NamedTuple
 
-from doctor.rule import About, Evidence, Finding, Fix, Rule, Severity, Sign, Stage, Threshold, Verdict, Where
+from doctor.rule import (
+    About,
+    Act,
+    Cure,
+    CureStep,
+    Evidence,
+    Finding,
+    Fix,
+    Rule,
+    Severity,
+    Sign,
+    Stage,
+    Target,
+    Threshold,
+    Verdict,
+    Where,
+)
 from doctor.units import format_bytes
 
 ABOUT = About(
     id="logits-logprob-peak",
-    title="Logits of many tokens fill the memory",
+    title="Logits of many tokens at once",
     stage=Stage.MEMORY,
     reads=("oom_event",),
     needs=("oom-text", "memory-snapshot"),
@@ -29,6 +47,9 @@ THRESHOLDS = {
     "bytes_per_logit": Threshold(
         4, "bytes", source="engines compute log-probabilities in fp32; vllm#5907, sglang#2607"
     ),
+    "min_share": Threshold(0.1, "share of the window", source="own H200 recordings: 0.37, 1.59 times as fast without"),
+    "min_unread": Threshold(2, "products", source="one may be what a program does once"),
+    "last_token": Threshold(0.05, "of its time", source="own H200 recordings: 0.03, the weights have to be read still"),
     "spike_share": Threshold(0.15, "share of the device", source="as for a prefill's peak"),
 }
 
@@ -115,6 +136,77 @@ def judge_spike(row: Spike) -> Verdict:
     )
 
 
+UNREAD_SQL = """
+SELECT count(*) AS product_count, coalesce(sum(length_ns), 0)::BIGINT AS length_ns, median(length_ns) AS median_ns, max(longest_ns) AS longest_ns,
+    arg_max(device_op.start_ns, length_ns) AS longest_start_ns, arg_max(device_op.end_ns, length_ns) AS longest_end_ns,
+    (SELECT count(*) FROM device_busy) AS device_count, any_value(until_ns - from_ns) AS window_ns
+FROM unread_logits JOIN device_op USING (device_op_id), steady_window
+"""
+
+
+class Unread(NamedTuple):
+    """Products of the output layer whose result is hardly read."""
+
+    product_count: int
+    length_ns: int
+    median_ns: float | None
+    longest_ns: int | None
+    longest_start_ns: int | None
+    longest_end_ns: int | None
+    device_count: int
+    window_ns: int | None
+
+
+def judge_unread(row: Unread) -> Verdict:
+    """A visible part of the window."""
+    if row.product_count < THRESHOLDS["min_unread"].value or not row.window_ns or not row.median_ns:
+        return None
+    share = row.length_ns / (row.window_ns * max(row.device_count, 1))
+    if share < THRESHOLDS["min_share"].value:
+        return None
+    where = Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns)
+    return Finding(
+        summary=f"the longest product of a pass, {row.median_ns / 1e6:.2f} ms, takes {share:.0%} of the window, and nothing behind it takes more than"
+        f" {(row.longest_ns or 0) / 1e3:.0f} us: the logits of all positions are computed, and few are read",
+        evidence=(
+            Evidence("output layer", share, "share of window", where),
+            Evidence("passes", float(row.product_count), "products"),
+            Evidence("longest work on its result", (row.longest_ns or 0) / 1e3, "us"),
+        ),
+        cure=Cure(
+            steps=(
+                CureStep(
+                    Target.DEVICE_OP,
+                    Act.SCALE,
+                    "SELECT device_op_id FROM unread_logits",
+                    value=THRESHOLDS["last_token"].value,
+                ),
+            ),
+            is_host_work=False,
+        ),
+        confidence=0.75,
+        cleared="the logits of all positions are computed, but other things hold the run up",
+        label="computed at every position, read at the last",
+        fixes=TIME_FIXES,
+        verify="record again: the output layer's product is as short as one of a layer.",
+    )
+
+
+TIME_FIXES = (
+    Fix(
+        "transformers",
+        "model(..., logits_to_keep=1) (before 4.48: num_logits_to_keep); generate does so by itself",
+        "the output layer runs over the last token only",
+        source="https://huggingface.co/docs/transformers/main_classes/text_generation (checked on 5.24)",
+    ),
+    Fix(
+        "pytorch",
+        "lm_head(hidden[:, -1:]) in place of lm_head(hidden)[:, -1:]",
+        "a product over one position a sequence in place of all of the prompt's",
+        source="https://docs.pytorch.org/docs/stable/generated/torch.nn.Linear.html",
+    ),
+)
+
 FIXES = (
     Fix(
         "vllm",
@@ -152,5 +244,8 @@ RULE = Rule(
     fixes=FIXES,
     verify="the same requests pass; memory at their peak stays under 95 % of the device.",
     doc=__doc__,
-    also=(Sign(("allocator_step",), ("memory-snapshot",), SPIKE_SQL, Spike, judge_spike),),
+    also=(
+        Sign(("device_op", "kernel"), ("nsys-report", "nsys-sqlite", "kineto"), UNREAD_SQL, Unread, judge_unread),
+        Sign(("allocator_step",), ("memory-snapshot",), SPIKE_SQL, Spike, judge_spike),
+    ),
 )
