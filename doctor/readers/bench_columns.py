@@ -18,6 +18,9 @@ _EXACT: dict[str, tuple[str, float, int]] = {
     "requestrate": ("request_rate_hz", 1, 0),
     "qps": ("request_rate_hz", 1, 0),
     "rate": ("request_rate_hz", 1, 2),
+    "reqrate": ("request_rate_hz", 1, 0),
+    "arrivalrate": ("request_rate_hz", 1, 0),
+    "requestspersoffered": ("request_rate_hz", 1, 0),
     "ratereqs": ("request_rate_hz", 1, 1),
     "offeredrate": ("request_rate_hz", 1, 0),
     "load": ("request_rate_hz", 1, 2),
@@ -123,7 +126,8 @@ _EXACT: dict[str, tuple[str, float, int]] = {
     "lateshare": ("late_share", 1, 0),
 }
 _LATENCY = re.compile(
-    r"(?:(mean|avg|median|p50|p99)_?)?(ttft|tpot|itl|e2el|e2e_latency|e2e|latency)_?(ms|s)?(?:_?(mean|avg|p50|median|p99))?_?(ms|s)?\Z"
+    r"(?:(mean|avg|average|median|p50|p90|p95|p99)_?)?(ttft|tpot|itl|e2el|e2e_latency|e2e|latency|response_time|completion_time|request_time)"
+    r"_?(ms|sec|seconds|s)?(?:_?(mean|avg|average|p50|median|p90|p95|p99))?_?(ms|sec|seconds|s)?\Z"
 )
 _TOKENS = re.compile(
     r"(?:(output|gen|generation|decode|total|overall|system)_)?(?:token_)?(?:throughput_)?(?:tok|toks|token|tokens)_?(?:per_)?"
@@ -138,18 +142,34 @@ _LATENCY_COLUMNS = {
     "e2e": ("latency_ns", "latency_p99_ns"),
     "e2e_latency": ("latency_ns", "latency_p99_ns"),
     "latency": ("latency_ns", "latency_p99_ns"),
+    "response_time": ("latency_ns", "latency_p99_ns"),
+    "completion_time": ("latency_ns", "latency_p99_ns"),
+    "request_time": ("latency_ns", "latency_p99_ns"),
 }
 _WORDS = re.compile(
-    r"(?:mode|condition|policy|scheduler(?:_?policy)?|backend|quant\w{0,20}|quantization|precision|dtype|kernel|guided\w{0,12}"
+    r"(?:with_|using_)?(?:mode|condition|policy|scheduler(?:_?policy)?|backend|quant\w{0,20}|quantization|precision|dtype|kernel|guided\w{0,12}"
     r"|structured\w{0,12}|grammar|schema|graphs?|cuda_?graphs?|eager|prefix\w{0,12}|client|tool|engine|variant|config|label|kv\w{0,12}"
     r"|speculation|rout\w{0,8}|balanc\w{0,10}|order|split|transport|method|hardware|gpu|parallel\w{0,8}|weights?|profil\w{0,6}|nsys|recorder|model\w{0,8}|llm|dataset|workload|task|scenario"
-    r"|framework|version|release|commit|branch|table)\Z"
+    r"|framework|version|release|commit|branch|table|flags?|args|options?|machine|node|host|server|cpu|system|device|card|setup"
+    r"|eplb\w{0,12}|(?:num_)?redundant_experts|(?:expert_)?(?:load_)?balancer|(?:sm_|gpu_|graphics_)?clocks?(?:_(?:speed|limit|mhz|ghz))?)\Z"
 )
+_BRACKETS = re.compile(r"\(([^()]{1,40})\)")
 
 
 @lru_cache(maxsize=4096)
 def column_of(name: str) -> tuple[str, float, int] | None:
-    """Column of `bench_row`, the factor to its unit, and how good a source it is (0 is best); None where unknown."""
+    """Column of `bench_row`, the factor to its unit, and how good a source it is (0 is best); None where unknown.
+
+    `GPUs (TP)` is what stands in its brackets, or else before them.
+    """
+    brackets = _BRACKETS.search(name[:80])
+    whole = _column_of(name)
+    if whole is not None or brackets is None:
+        return whole
+    return _column_of(brackets[1]) or _column_of(_BRACKETS.sub("", name[:80]))
+
+
+def _column_of(name: str) -> tuple[str, float, int] | None:
     plain = name.strip().lower()[:80]
     bare = re.sub(r"[^a-z0-9]", "", plain)
     if bare in _EXACT:
@@ -163,19 +183,17 @@ def column_of(name: str) -> tuple[str, float, int] | None:
     found = _LATENCY.fullmatch(spelled)
     if found is None:
         return None
-    kind, unit = (
-        found[1] or found[4] or "",
-        found[3] or found[5] or ("ms" if found[2] in {"ttft", "tpot", "itl"} else "s"),
-    )
+    kind = found[1] or found[4] or ""
+    unit = found[3] or found[5] or ("ms" if found[2] in {"ttft", "tpot", "itl"} else "s")
     middle, tail = _LATENCY_COLUMNS[found[2]]
     return (
         tail if kind == "p99" else middle,
         _MS if unit == "ms" else _S,
-        0 if kind in {"p99", "median", "p50"} else 1,
+        0 if kind in {"p99", "median", "p50"} else 2 if kind in {"p90", "p95"} else 1,
     )
 
 
 def word_column(name: str) -> str | None:
     """The name of a column in words that says what else was varied; None for any other."""
-    spelled = re.sub(r"[^a-z0-9]", "_", name.strip().lower()[:40]).strip("_")
-    return spelled if _WORDS.fullmatch(spelled) else None
+    spelled = re.sub(r"_{2,}", "_", re.sub(r"[^a-z0-9]", "_", name.strip().lower()[:40])).strip("_")
+    return spelled.removeprefix("with_").removeprefix("using_") if _WORDS.fullmatch(spelled) else None

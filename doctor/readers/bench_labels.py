@@ -9,14 +9,21 @@ MOST_LABEL = 80
 _LABEL_COLUMNS = frozenset((
     "", "config", "configuration", "setup", "variant", "label", "mode", "case", "setting", "settings", "run",
     "scenario", "test", "name", "parallelconfig", "parallelism", "parallel", "deployment", "option", "options",
-    "version", "condition",
+    "version", "condition", "flags", "flag", "args", "arguments",
 ))  # fmt: skip
-_NEGATED = re.compile(r"\b(?:no|non|not|without|off|disabled?|false)\b|\bw/o\b|--no-|--disable-")
+_BASELINE = re.compile(
+    r"\A[(\[\s-]{0,4}(?:defaults?|baseline|none|stock|vanilla|unset|as is|no flags?)?(?:[\s,;)\]-]|\Z)"
+)
+_BALANCED = re.compile(
+    r"\beplb\b|\bexperts? (?:load )?(?:re)?balanc\w*|\bload[ -]balanced experts\b|\brearranged? experts\b"
+)
+_NEGATED = re.compile(r"\b(?:before|no|non|not|without|off|disabled?|false)\b|\bw/o\b|--no-|--disable-")
 _COUNTS = (
     ("tp", re.compile(r"(?<![a-z])(?:tp|tensor[ _-]parallel(?:[ _-]size)?)\s?[=:]?\s?(\d{1,3})(?!\d)")),
     ("pp", re.compile(r"(?<![a-z])(?:pp|pipeline[ _-]parallel(?:[ _-]size)?)\s?[=:]?\s?(\d{1,3})(?!\d)")),
     ("dp", re.compile(r"(?<![a-z])(?:dp|data[ _-]parallel(?:[ _-]size)?)\s?[=:]?\s?(\d{1,3})(?!\d)")),
     ("gpus", re.compile(r"(?<![\w.])(\d{1,3})\s?(?:x\s|×\s?)?(?:gpus?|devices?|cards?)\b")),
+    ("redundant_experts", re.compile(r"(?<![\w.])(\d{1,4}) (?:redundant|extra|spare) experts?\b")),
     (
         "gpus",
         re.compile(
@@ -47,6 +54,11 @@ def is_label(column: str) -> bool:
     return re.sub(r"[^a-z]", "", column.lower()[:40]) in _LABEL_COLUMNS
 
 
+def is_baseline(label: str) -> bool:
+    """Tell whether a label says that nothing was set: `default`, `baseline`, `(none)`, `-`."""
+    return _BASELINE.match(label.strip().lower()[:MOST_LABEL]) is not None
+
+
 def fields_of(label: str) -> Iterator[tuple[str, str]]:
     """Yield columns, as a table would name them, and values that a label stands for; nothing for what it cannot be."""
     plain = re.sub(r"[`*]", "", label.strip().lower())
@@ -60,16 +72,22 @@ def fields_of(label: str) -> Iterator[tuple[str, str]]:
             yield column, found[1]
     if (size := _MODEL.search(plain)) is not None:
         yield "model", f"{size[1]}b"
-    is_negated = _NEGATED.search(plain) is not None
     if _NO_DRAFT.search(plain) is not None:
         yield "draft_tokens", "0"
         return
+    yield from _switches(plain, is_negated=_NEGATED.search(plain) is not None)
+    quantised = _QUANTISED.match(plain)
+    if quantised is not None:
+        yield "quantization", quantised[1]
+
+
+def _switches(plain: str, *, is_negated: bool) -> Iterator[tuple[str, str]]:
+    """What a label switches on or off."""
     if _PREFIX.search(plain) is not None:
         yield "prefix_caching", "off" if is_negated else "on"
     elif _EAGER.search(plain) is not None:
         yield "eager", "false" if is_negated else "true"
     elif _GRAPHS.search(plain) is not None:
         yield "eager", "true" if is_negated else "false"
-    quantised = _QUANTISED.match(plain)
-    if quantised is not None:
-        yield "quantization", quantised[1]
+    if _BALANCED.search(plain) is not None:
+        yield "eplb", "off" if is_negated else "on"

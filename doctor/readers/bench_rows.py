@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from doctor.readers.bench_columns import column_of, word_column
-from doctor.readers.bench_labels import fields_of, is_label
+from doctor.readers.bench_labels import fields_of, is_baseline, is_label
 from doctor.readers.text.engine_lines import whole
 
 FIGURES = frozenset(
@@ -44,13 +44,21 @@ def row_of(fields: Iterable[tuple[str, Any]], tool: str) -> dict[str, Any] | Non
     return {"tool": tool, "condition": condition, **_completed(row)}
 
 
+def is_header(names: Iterable[str]) -> bool:
+    """Tell whether names of columns are those of a benchmark: a figure of speed, and what it belongs to."""
+    plain = [name.strip().strip('"') for name in names]
+    known = [column[0] for name in plain if (column := column_of(name)) is not None]
+    varied = [name for name in plain if word_column(name) is not None or (name and is_label(name))]
+    return bool(FIGURES & set(known)) and len(known) + len(varied) >= 2
+
+
 def _unfolded(fields: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
     """The fields, with a label in words in place of what it stands for."""
     for name, value in fields:
         told = list(fields_of(value)) if isinstance(value, str) and is_label(name) else []
         if told:
             yield from told
-        else:
+        elif not (isinstance(value, str) and is_label(name) and name and is_baseline(value)):
             yield name, value
 
 

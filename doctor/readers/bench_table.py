@@ -14,8 +14,7 @@ from typing import Any
 
 from doctor.case.batch import SourceFacts, TableBatch
 from doctor.errors import DamagedEvidenceError
-from doctor.readers.bench_columns import column_of
-from doctor.readers.bench_rows import FIGURES, number_of, row_of
+from doctor.readers.bench_rows import is_header, number_of, row_of
 from doctor.readers.protocol import Progress
 from doctor.readers.structured_text import contents_of, json_values
 from doctor.readers.text.scanner import batch_of
@@ -73,8 +72,7 @@ def _has_header(head: bytes) -> bool:
         return False
     first = lines[0].decode("utf-8", errors="replace").lstrip("\ufeff")
     delimiter = max(",;\t", key=first.count)
-    columns = [known[0] for name in first.split(delimiter) if (known := column_of(name.strip().strip('"'))) is not None]
-    return len(columns) >= 2 and bool(FIGURES & set(columns)) and lines[1].count(delimiter.encode()) > 0
+    return is_header(first.split(delimiter)) and lines[1].count(delimiter.encode()) > 0
 
 
 def _csv_rows(text: bytes) -> Iterator[dict[str, Any]]:

@@ -34,6 +34,9 @@ THRESHOLDS = {
     "min_rate_share": Threshold(
         0.5, "of what the link can carry", source="nccl#949: 56 % before access control was set right"
     ),
+    "max_weight_share": Threshold(
+        0.7, "of one device's memory", source="vllm-project/vllm#4238: 7B on two devices, which one holds"
+    ),
     "slow_exchange": Threshold(
         0.5, "of the exposed time is left", source="public cases: half of it goes with a better link"
     ),
@@ -43,7 +46,8 @@ SQL = """
 SELECT wiring.*, plan.width_count, plan.rank_count, plan.node_count, plan.tensor_parallel_count, plan.collective_count,
     (SELECT avg(exposed_communication_ns / (until_ns - from_ns)) FROM device_busy, steady_window) AS exposed_share,
     (SELECT median(busy_share) FROM gpu_sample) AS busy_share,
-    (SELECT max(power_most_watts / power_limit_watts) FROM gpu_state) AS power_share
+    (SELECT max(power_most_watts / power_limit_watts) FROM gpu_state) AS power_share,
+    coalesce((SELECT weight_share FROM model_room) <= $max_weight_share, false) OR EXISTS (SELECT 1 FROM width_scaling WHERE efficiency_share < 0.6) AS is_too_wide
 FROM wiring, parallel_plan AS plan
 """
 
@@ -79,6 +83,7 @@ class Wires(NamedTuple):
     exposed_share: float | None
     busy_share: float | None
     power_share: float | None
+    is_too_wide: bool
 
 
 def judge(row: Wires) -> Verdict:
@@ -101,11 +106,16 @@ def judge(row: Wires) -> Verdict:
         evidence.append(Evidence("exposed communication", exposed, "share of window"))
     if row.bus_bytes_per_s is not None:
         evidence.append(Evidence("bus bandwidth", row.bus_bytes_per_s, "bytes/s"))
+    is_by_choice = row.is_too_wide and not any(
+        (row.is_p2p_off, row.refused_pair_count, row.shm_count, row.bus_bytes_per_s)
+    )
+    if is_by_choice:
+        told += "; the model needs no second device: fewer for a replica cost nothing on this link"
     saved = (exposed or 0.0) * THRESHOLDS["slow_exchange"].value
     return Finding(
         summary="; ".join(signs) + told,
         evidence=tuple(evidence),
-        severity=Severity.MEDIUM if is_told_only and exposed is None else _severity(exposed),
+        severity=Severity.MEDIUM if is_by_choice or (is_told_only and exposed is None) else _severity(exposed),
         speedup_bound=1 / (1 - (exposed or 0.0)) if exposed and exposed < 0.95 else None,
         speedup_expected=1 / (1 - saved) if saved else None,
         confidence=0.85 if exposed is not None else 0.55 if is_told_only else 0.7,

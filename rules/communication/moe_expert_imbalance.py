@@ -5,7 +5,7 @@ all ranks meet in the exchange of tokens before and after each layer of experts:
 
 How it is detected: tokens by rank, as the engine logs them (balance: mean over maximum) or as counters give them: under
 0.8 over at least 200 forward passes with at least 32 tokens a part. Where all ranks were recorded: time in experts'
-kernels, with the busiest rank at least 20 % over the mean.
+kernels, with the busiest rank at least 20 % over the mean. Or a table has the same load faster with experts spread anew.
 
 When it is not this: few tokens a pass are uneven by chance. A rank whose other kernels are slow too is
 `straggler-rank`.
@@ -31,6 +31,7 @@ THRESHOLDS = {
     "max_others": Threshold(
         0.5, "of the spread of experts", source="rule of thumb: a rank slow in all has about the same in all"
     ),
+    "min_ratio": Threshold(1.1, "x", source="ROCm/ATOM PR#1210: 1.17 to 1.34; single runs differ by a tenth"),
     "min_kernels": Threshold(200, "kernels of experts a rank", source="fewer are a moment, not a habit"),
 }
 
@@ -138,6 +139,41 @@ def judge_time(row: BusiestRank) -> Verdict:
     )
 
 
+TABLE_SQL = """
+SELECT word, slow_told, fast_told, slow_hz, fast_hz FROM bench_comparison
+WHERE slow_hz > 0 AND (regexp_matches(word, 'eplb|balancer') AND regexp_matches(slow_told, '^(off|no|none|false|0|disabled?|-|\\(default\\))$')
+    OR regexp_matches(word, 'redundant_experts') AND slow_told IN ('0', '0.0', 'none', '-', '(default)'))
+ORDER BY fast_hz / slow_hz DESC LIMIT 1
+"""
+
+
+class Balanced(NamedTuple):
+    """Two runs of one load, without and with experts spread anew."""
+
+    word: str
+    slow_told: str
+    fast_told: str
+    slow_hz: float
+    fast_hz: float
+
+
+def judge_table(row: Balanced) -> Verdict:
+    """What spreading the experts has won is what the hot ones had cost."""
+    ratio = row.fast_hz / row.slow_hz
+    by = "copies of hot experts" if "redundant" in row.word else "experts spread by their load"
+    if ratio < THRESHOLDS["min_ratio"].value:
+        return Cleared(f"{by} make the same load {max(ratio - 1, 0):.0%} faster: within what single runs differ")
+    return Finding(
+        summary=f"{by} make the same load {ratio:.2f} times as fast ({row.slow_hz:.4g} to {row.fast_hz:.4g} a second): without, hot experts"
+        " hold up the other ranks",
+        evidence=(Evidence("throughput with experts spread against without", ratio, "x"),),
+        severity=max(Severity.of_share(1 - 1 / ratio), Severity.MEDIUM),
+        speedup_bound=ratio,
+        speedup_expected=ratio,
+        confidence=0.8,
+    )
+
+
 FIXES = (
     Fix(
         "vllm",
@@ -178,5 +214,6 @@ RULE = Rule(
             row=BusiestRank,
             judge=judge_time,
         ),
+        Sign(("bench_comparison",), ("bench-table",), TABLE_SQL, Balanced, judge_table),
     ),
 )

@@ -77,22 +77,13 @@ def judge(row: Scaling) -> Verdict:
 
 
 FITTING_SQL = """
-WITH size AS (
-    SELECT coalesce((SELECT max(weight_bytes) FROM model_config),
-        (SELECT max(amount_bytes) FROM engine_figure WHERE figure = 'weights') * (SELECT coalesce(tensor_parallel_count, 1) FROM parallel_plan)) AS weight_bytes,
-        (SELECT max(parameter_count) FROM model_config) AS parameter_count
-),
-room AS (
-    SELECT coalesce((SELECT min(memory_total_bytes) FROM gpu_sample), (SELECT max(amount_bytes) FROM engine_figure WHERE figure = 'total_memory'),
-        (SELECT min(memory_bytes) FROM device), (SELECT min(memory_bytes) FROM gpu_model)) AS memory_bytes
-)
 SELECT plan.tensor_parallel_count, plan.width_count, weight_bytes, parameter_count, memory_bytes,
     (SELECT slow_pair_count > 0 OR is_p2p_off OR refused_pair_count > 0 OR shm_count > p2p_count FROM wiring) AS is_link_slow,
     (SELECT worst_kind FROM wiring) AS worst_kind,
     CASE WHEN plan.collective_count > 0 THEN (SELECT avg(exposed_communication_ns / (until_ns - from_ns)) FROM device_busy, steady_window) END AS exposed_share,
     (SELECT median(busy_share) FROM gpu_sample) AS busy_share,
     EXISTS (SELECT 1 FROM width_scaling) AS is_measured
-FROM parallel_plan AS plan, size, room
+FROM parallel_plan AS plan, model_room
 WHERE plan.tensor_parallel_count > 1
 """
 

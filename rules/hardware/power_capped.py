@@ -6,8 +6,8 @@ memory, whose clock stays up, and hardly notices. A power brake is another matte
 rack controller) that takes the clock down hard.
 
 How it is detected: samples of a busy device. The software power cap is the reason in at least half of them and the
-limit is below the product's default; or any of them names the hardware power brake. Where reasons were not asked, power
-drawn at 97 % of a limit below the default. A cap that the
+limit is below the product's default; or any of them names the hardware power brake. Where reasons were not asked, or none is
+active under a clock of less than 60 %, power drawn at 97 % of a limit below the default. A cap that the
 driver names far under the limit, with a low clock, is set by somebody else: the machine, its module, its supply.
 
 When it is not this: at its default limit a device that draws all of it is simply working (`ruled_out` says so); a hot
@@ -34,6 +34,9 @@ THRESHOLDS = {
     ),
     "hot_celsius": Threshold(85.0, "degrees Celsius", source="above it heat may hold the clock as well as power"),
     "memory_clock_up": Threshold(0.98, "of the highest memory clock", source="rule of thumb: decode waits for memory"),
+    "slow_clock_share": Threshold(
+        0.6, "of the highest SM clock", source="rammsguns/llm-rig#100: 628 MHz at a limit of 100 W, no reason active"
+    ),
     "max_clock_share": Threshold(0.95, "of the highest SM clock", source="rule of thumb: less is within boost noise"),
 }
 
@@ -80,9 +83,8 @@ def judge(row: Power) -> Verdict:
         )
     share = row.power_cap_count / row.busy_count
     drawn = row.power_watts / row.power_limit_watts if row.power_watts and row.power_limit_watts else None
-    binds = (
-        share >= THRESHOLDS["min_share"].value if row.reasoned_count else (drawn or 0) >= THRESHOLDS["at_limit"].value
-    )
+    is_named = row.reasoned_count and (row.power_cap_count or row.thermal_count or not _is_slow(row))
+    binds = share >= THRESHOLDS["min_share"].value if is_named else (drawn or 0) >= THRESHOLDS["at_limit"].value
     if not binds or row.power_limit_watts is None:
         return None
     clock = _share(row.sm_clock_hz, row.sm_clock_max_hz)
@@ -107,7 +109,7 @@ def _why_innocent(row: Power) -> str | None:
         return f"{at} and holds {clock:.0%} of its clock"
     if row.thermal_count and row.thermal_count >= 0.5 * row.power_cap_count:
         return f"{at}, and heat is named in {row.thermal_count} of {row.busy_count} busy samples: cool it first"
-    if not row.reasoned_count and (row.temperature_celsius or 0.0) >= THRESHOLDS["hot_celsius"].value:
+    if not row.power_cap_count and (row.temperature_celsius or 0.0) >= THRESHOLDS["hot_celsius"].value:
         return f"{at}, but at {row.temperature_celsius:.0f} C heat may be the reason: nvidia-smi -q -d PERFORMANCE names it"
     return None
 
@@ -119,13 +121,13 @@ def _capped(row: Power, share: float) -> Finding:
     memory_up = memory is not None and memory >= THRESHOLDS["memory_clock_up"].value
     said = "default" if row.is_default_known else "the product's is"
     words = f"the power limit of {row.power_limit_watts:.0f} W ({said} {row.default_watts:.0f} W) binds"
-    if row.reasoned_count:
+    if share:
         words += f" in {share:.0%} of busy samples"
     return _finding(
         row,
         words,
         Severity.LOW if memory_up and (clock or 0) >= 0.8 else Severity.MEDIUM,
-        (0.85 if row.reasoned_count else 0.65) - (0.0 if row.is_default_known else 0.15),
+        (0.85 if share else 0.65) - (0.0 if row.is_default_known else 0.15),
     )
 
 
@@ -161,6 +163,11 @@ def _bound(row: Power, clock: float | None) -> float | None:
     """At most this, where all of the device's time is computing."""
     lost = (1 - clock) * (1.0 if row.recorded_busy_share is None else row.recorded_busy_share) if clock else 0.0
     return 1 / (1 - lost) if 0 < lost < 1 else None
+
+
+def _is_slow(row: Power) -> bool:
+    """A clock that some limit must hold, whatever the driver says of reasons."""
+    return (_share(row.sm_clock_hz, row.sm_clock_max_hz) or 1.0) < THRESHOLDS["slow_clock_share"].value
 
 
 def _share(now: float | None, most: float | None) -> float | None:

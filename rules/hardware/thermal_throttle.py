@@ -6,7 +6,8 @@ the last resort and halves the clock or worse.
 
 How it is detected: samples of a busy device whose event reasons (formerly throttle reasons) name heat, in at least 5 %
 of them, or a counter of thermal slowdown that grew by 5 % of the time. Where reasons were not asked, a busy device whose
-clock stays under 60 % of its most while it is hot. Idle samples do not count: an idle device lowers its clock on
+clock stays under 60 % of its most while it is hot; less surely so where reasons were asked and none was active, since some
+drivers and virtual machines fill them with nothing. Idle samples do not count: an idle device lowers its clock on
 purpose.
 
 When it is not this: a cool device at its power limit is `power-capped`; a steady clock that somebody set is
@@ -76,7 +77,7 @@ def judge(row: Heat) -> Verdict:
     counted = row.thermal_ns / row.observed_ns if row.thermal_ns and row.observed_ns else 0.0
     if max(share, counted) >= THRESHOLDS["min_share"].value:
         return _hot(row, max(share, counted), "of busy time the driver names heat as the reason", 0.95)
-    if row.reasoned_count:
+    if row.reasoned_count and (row.power_cap_count or row.clock_setting_count):
         return _cool(row)
     clock = _clock_share(row)
     hot = row.temperature_slowdown_celsius or THRESHOLDS["hot_celsius"].value
@@ -86,8 +87,14 @@ def judge(row: Heat) -> Verdict:
         and row.very_busy_count
         and (row.temperature_celsius or 0) >= hot
     ):
-        return _hot(row, 1.0, "of busy samples have a clock that only heat explains; reasons were not asked", 0.6)
-    return None
+        asked = "though the driver names no reason" if row.reasoned_count else "reasons were not asked"
+        return _hot(
+            row,
+            1.0,
+            f"of busy samples have a clock that only heat explains; {asked}",
+            0.5 if row.reasoned_count else 0.6,
+        )
+    return _cool(row) if row.reasoned_count else None
 
 
 def _cool(row: Heat) -> Verdict:

@@ -10,6 +10,7 @@ would promise ten times too much: the run is replayed with launches of 1.5 us an
 and only in steps that come back at least three times. A prefill that happens once is not what a serving process
 spends its life in; it is reported as low at most. Where several threads of one process launch at the same time, nobody can say
 what one of them would do without the others: there the idle time outside of loading gives the severity, and no win is promised.
+A table of one load at two SM clocks shows it too: the device is not always busy, and the lower clock costs next to nothing.
 
 When it is not this: one long silence a step is `step-gap-scheduler`, and so is any silence between graphs that hold
 whole steps; waits for the device are `sync-in-step`; cudaMalloc between launches is `alloc-in-hot-loop`; code loading is
@@ -30,6 +31,7 @@ from doctor.rule import (
     Fix,
     Rule,
     Severity,
+    Sign,
     Stage,
     Target,
     Threshold,
@@ -59,6 +61,9 @@ THRESHOLDS = {
     "min_same_share": Threshold(0.8, "share of the kernels", source="one kernel in a loop is its own step"),
     "min_same_kernels": Threshold(100, "kernels", source="fewer may be a start-up"),
     "min_repeated": Threshold(0.8, "share of distinct kernels", source="what a pass launches once comes back in each"),
+    "min_clock_ratio": Threshold(1.3, "x", source="less tells little beside the noise of two runs"),
+    "max_clock_effect": Threshold(0.34, "of the clock lost", source="sglang-omni#907: -55 % clock, -10 % throughput"),
+    "max_clock_busy": Threshold(0.9, "share of the time", source="a device that always works waits for its memory"),
     "launch_ns": Threshold(
         1_500, "ns a launch", source="launch cost of a captured graph's node and of a lean C++ loop, order of magnitude"
     ),
@@ -273,6 +278,39 @@ def _crowded(row: Dispatch, idle_share: float) -> Finding:
     )
 
 
+CLOCK_SQL = """
+SELECT fast / slow AS clock_ratio, fast_hz / slow_hz AS ratio, slow_busy_share FROM (
+    SELECT try_cast(regexp_extract(slow_told, '[0-9.]+') AS DOUBLE) AS slow, try_cast(regexp_extract(fast_told, '[0-9.]+') AS DOUBLE) AS fast,
+        slow_hz, fast_hz, slow_busy_share FROM bench_comparison WHERE regexp_matches(word, 'clock') AND slow_hz > 0)
+WHERE slow > 0 AND fast >= $min_clock_ratio * slow ORDER BY clock_ratio DESC LIMIT 1
+"""
+
+
+class Clocks(NamedTuple):
+    """One load at two clocks of the device, the widest apart."""
+
+    clock_ratio: float
+    ratio: float
+    slow_busy_share: float | None
+
+
+def judge_clocks(row: Clocks) -> Verdict:
+    """A device that is not waited for may be slowed down."""
+    lost, clock_lost, busy = 1 - 1 / row.ratio, 1 - 1 / row.clock_ratio, row.slow_busy_share
+    said = f"an SM clock {clock_lost:.0%} lower costs {lost:.0%} of the throughput"
+    if lost > THRESHOLDS["max_clock_effect"].value * clock_lost:
+        return Cleared(f"{said}: the device's own speed counts")
+    if busy is not None and busy >= THRESHOLDS["max_clock_busy"].value:
+        return Cleared(f"{said}, but the device works {busy:.0%} of the time: it waits for its memory")
+    seen = " unless memory is what it waits for" if busy is None else f" it works {busy:.0%} of the time"
+    return Finding(
+        summary=f"{said}: the device waits for its launches,{seen}",
+        evidence=(Evidence("throughput lost", lost, "share"), Evidence("clock lost", clock_lost, "share")),
+        severity=Severity.MEDIUM if busy is None else Severity.HIGH,
+        confidence=0.5 if busy is None else 0.75,
+    )
+
+
 CROWD_FIXES = (
     Fix(
         "pytorch",
@@ -351,4 +389,5 @@ RULE = Rule(
     " 5 % of the window. To be sure beforehand: lower the SM clock by 30 %; a dispatch-bound step gets less than 10 %"
     " slower.",
     doc=__doc__,
+    also=(Sign(("bench_comparison",), ("bench-table",), CLOCK_SQL, Clocks, judge_clocks),),
 )

@@ -211,6 +211,41 @@ def judge_pressure(row: Pressure) -> Verdict:
     )
 
 
+TAIL_SQL = f"""
+SELECT {POLICY} AS policy, tpot_p99_ns / tpot_p50_ns AS tail_ratio, tpot_p99_ns, coalesce(concurrency_count, batch_count) AS load_count FROM bench_row
+WHERE tpot_p50_ns > 0 AND tpot_p99_ns > $max_tail * tpot_p50_ns AND regexp_matches({POLICY}, 'max_?util')
+    AND NOT EXISTS (SELECT 1 FROM engine_queue) AND NOT EXISTS (SELECT 1 FROM engine_loss WHERE lost_count IS NOT NULL)
+    AND NOT EXISTS (SELECT 1 FROM bench_comparison WHERE regexp_matches(word, 'policy|scheduler'))
+ORDER BY tail_ratio DESC LIMIT 1
+"""
+
+
+class Tail(NamedTuple):
+    """A benchmark with a long tail under a policy that admits to the brim, and nothing that tells how full the cache was."""
+
+    policy: str
+    tail_ratio: float
+    tpot_p99_ns: float
+    load_count: float | None
+
+
+def judge_tail(row: Tail) -> Verdict:
+    """Pauses of running requests show as a tail of single tokens; what else makes one is not seen here."""
+    at = f" at {row.load_count:.0f} requests at a time" if row.load_count else ""
+    return Finding(
+        summary=f"{row.policy.upper()} admits to the brim, and{at} the 99th percentile of a token is {row.tail_ratio:.1f} times the median:"
+        " running requests are probably paused and computed again; the engine's KV cache usage and paused requests settle it",
+        evidence=(
+            Evidence("99th percentile of a token against the median", row.tail_ratio, "x"),
+            Evidence("99th percentile of a token", row.tpot_p99_ns / 1e6, "ms"),
+            Evidence("capacity policy", row.policy, ""),
+        ),
+        severity=Severity.MEDIUM,
+        confidence=0.5,
+        fixes=tuple(sorted(FIXES, key=lambda fix: fix.target != "tensorrt-llm")),
+    )
+
+
 FIXES = (
     Fix(
         "vllm",
@@ -250,5 +285,6 @@ RULE = Rule(
     also=(
         Sign(("bench_comparison",), ("bench-table",), TABLE_SQL, Policies, judge_table),
         Sign(("engine_queue",), ("metrics", "engine-log"), PRESSURE_SQL, Pressure, judge_pressure),
+        Sign(("bench_row", "engine_choice"), ("bench-table",), TAIL_SQL, Tail, judge_tail),
     ),
 )

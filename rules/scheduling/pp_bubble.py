@@ -173,18 +173,18 @@ LAYOUT_SQL = """
 WITH layout AS (
     SELECT source_id, tool, row_id, coalesce(tensor_parallel_count, 1) AS tensor_count, coalesce(pipeline_parallel_count, 1) AS stage_count,
         coalesce(batch_count, concurrency_count) AS load_count, request_rate_hz, prompt_token_count, condition,
-        coalesce(output_token_hz, total_token_hz, request_hz, 1e9 / coalesce(latency_ns, tpot_p50_ns)) AS run_hz,
-        coalesce(output_token_hz, total_token_hz, request_hz) IS NULL AS is_latency
+        nullif(coalesce(output_token_hz, total_token_hz, request_hz), 0) AS rate_hz,
+        nullif(coalesce(latency_ns, latency_p99_ns, tpot_p50_ns), 0) AS taken_ns
     FROM bench_row WHERE coalesce(data_parallel_count, 1) = 1
 )
 SELECT deep.tensor_count AS deep_tensor_count, deep.stage_count AS deep_stage_count, flat.tensor_count AS flat_tensor_count,
-    flat.stage_count AS flat_stage_count, flat.run_hz / deep.run_hz AS ratio, deep.is_latency
-FROM layout AS deep JOIN layout AS flat ON flat.source_id = deep.source_id AND flat.tool = deep.tool AND flat.is_latency = deep.is_latency
+    flat.stage_count AS flat_stage_count, flat.rate_hz / deep.rate_hz AS rate_ratio, deep.taken_ns / flat.taken_ns AS latency_ratio
+FROM layout AS deep JOIN layout AS flat ON flat.source_id = deep.source_id AND flat.tool = deep.tool
     AND flat.tensor_count * flat.stage_count = deep.tensor_count * deep.stage_count AND flat.stage_count < deep.stage_count
     AND flat.load_count IS NOT DISTINCT FROM deep.load_count AND flat.request_rate_hz IS NOT DISTINCT FROM deep.request_rate_hz
     AND flat.prompt_token_count IS NOT DISTINCT FROM deep.prompt_token_count AND flat.condition IS NOT DISTINCT FROM deep.condition
-WHERE deep.run_hz > 0 AND flat.run_hz > 0
-ORDER BY ratio DESC, deep.row_id, flat.row_id LIMIT 1
+WHERE rate_ratio IS NOT NULL OR latency_ratio IS NOT NULL
+ORDER BY greatest(coalesce(rate_ratio, 0), coalesce(latency_ratio, 0)) DESC, deep.row_id, flat.row_id LIMIT 1
 """
 
 
@@ -195,23 +195,27 @@ class Layouts(NamedTuple):
     deep_stage_count: int
     flat_tensor_count: int
     flat_stage_count: int
-    ratio: float
-    is_latency: bool
+    rate_ratio: float | None
+    latency_ratio: float | None
 
 
 def judge_layouts(row: Layouts) -> Verdict:
     """Fewer stages of the same devices are faster."""
     deep = f"pp {row.deep_stage_count:.0f} x tp {row.deep_tensor_count:.0f}"
     flat = f"pp {row.flat_stage_count:.0f} x tp {row.flat_tensor_count:.0f}"
-    if row.ratio < THRESHOLDS["min_ratio"].value:
-        return Cleared(f"{deep} is at most {max(row.ratio - 1, 0):.0%} slower than {flat} on as many devices")
+    rate, latency = row.rate_ratio or 0.0, row.latency_ratio or 0.0
+    ratio = max(rate, latency)
+    if ratio < THRESHOLDS["min_ratio"].value:
+        return Cleared(f"{deep} is at most {max(ratio - 1, 0):.0%} slower than {flat} on as many devices")
+    longer = f"takes {latency:.1f} times as long as {flat} on as many devices: stages never shorten a single request"
+    fewer = f"does {1 / rate:.0%} of the work of {flat} a second" if rate > 1 else ""
+    both = (Evidence("their throughput against it", rate, "x"),) if rate and latency > rate else ()
     return Finding(
-        summary=f"{deep} takes {row.ratio:.1f} times as long as {flat} on as many devices"
-        + (": stages never shorten a single request" if row.is_latency else ""),
-        evidence=(Evidence("fewer stages against more", row.ratio, "x"),),
-        severity=Severity.of_share(1 - 1 / row.ratio),
+        summary=f"{deep} " + " and ".join(part for part in (fewer, longer if latency > 1 else "") if part),
+        evidence=(Evidence("fewer stages against more", ratio, "x"), *both),
+        severity=Severity.of_share(1 - 1 / ratio),
         confidence=0.75,
-        speedup_bound=row.ratio,
+        speedup_bound=rate if rate > 1 else ratio,
         label=f"{deep} against {flat}",
     )
 

@@ -38,7 +38,8 @@ oom_event = Table(
     text_column(
         "text_form",
         "cached: of 2018; reserved: says what is reserved in total; process: names processes; driver: the driver's own "
-        "words; heap: the allocator of another library; async: the allocator of the driver's own pools",
+        "words; heap: the allocator of another library; guard: a server's own limit; async: the "
+        "allocator of the driver's own pools",
     ),
     whole("tried_bytes", "what was asked for; NULL where not said"),
     whole("total_bytes", "size of the device as the failing process sees it"),

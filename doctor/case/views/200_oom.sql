@@ -24,7 +24,7 @@ event AS (
     -- the driver's bare words repeat what the allocator has said with figures
     SELECT * FROM told AS one
     WHERE told_place = 1
-        AND (tried_bytes IS NOT NULL OR NOT EXISTS (
+        AND (tried_bytes IS NOT NULL OR text_form = 'guard' OR NOT EXISTS (
             SELECT 1 FROM told AS other WHERE other.source_id = one.source_id AND other.total_bytes IS NOT NULL))
 ),
 listed AS (

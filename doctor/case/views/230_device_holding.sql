@@ -4,12 +4,17 @@ WITH fullest AS (
     SELECT *, row_number() OVER (PARTITION BY source_id, device_id ORDER BY memory_used_bytes DESC NULLS LAST, look_id DESC) AS fullness_place
     FROM gpu_sample WHERE memory_total_bytes IS NOT NULL OR memory_used_bytes IS NOT NULL
 ),
+ps AS (
+    -- a list with pid 1 in it shows every process of its namespace
+    SELECT coalesce(bool_or(pid = 1), false) AS is_whole FROM host_process WHERE coalesce(process_state, '') <> 'X'
+),
 held AS (
     -- what ps or /proc said of the same process, wherever the table did not
     SELECT gpu_process.* REPLACE (
         coalesce(gpu_process.process_state, seen.process_state) AS process_state, coalesce(gpu_process.parent_pid, seen.parent_pid) AS parent_pid,
-        coalesce(gpu_process.name, seen.name) AS name)
-    FROM gpu_process LEFT JOIN (
+        coalesce(gpu_process.name, seen.name) AS name,
+        coalesce(gpu_process.is_in_proc, CASE WHEN ps.is_whole AND seen.pid IS NULL THEN false END) AS is_in_proc)
+    FROM ps, gpu_process LEFT JOIN (
         SELECT pid, coalesce(max(process_state) FILTER (process_state = 'X'), any_value(process_state)) AS process_state, any_value(parent_pid) AS parent_pid, any_value(name) AS name
         FROM host_process GROUP BY pid
     ) AS seen USING (pid)

@@ -1,5 +1,5 @@
 -- bench_comparison: pairs of runs of a benchmark that differ in one word only (a policy, a client, a quantisation) at the same load, or in one
--- setting of the load; the slower first.
+-- setting of the load; the slower first. A run that says nothing of what others vary has its default.
 CREATE TABLE bench_comparison AS
 WITH run AS (
     SELECT *, coalesce(output_token_hz, total_token_hz, CASE WHEN output_token_count IS NOT NULL THEN request_hz * output_token_count END, request_hz) AS rate_hz,
@@ -10,8 +10,8 @@ word AS (
     SELECT source_id, row_id, unnest(json_keys(condition::JSON)) AS word FROM run WHERE condition IS NOT NULL
 ),
 told AS (
-    SELECT word.source_id, word.row_id, word.word, json_extract_string(run.condition::JSON, '$."' || word.word || '"') AS told
-    FROM word JOIN run USING (source_id, row_id)
+    SELECT run.source_id, run.row_id, varied.word, coalesce(json_extract_string(run.condition::JSON, '$."' || varied.word || '"'), '(default)') AS told
+    FROM run JOIN (SELECT DISTINCT source_id, word FROM word) AS varied USING (source_id)
 ),
 pair AS (
     SELECT slow.source_id, slow.row_id AS slow_row_id, fast.row_id AS fast_row_id, slow.rate_hz AS slow_hz, fast.rate_hz AS fast_hz, slow.load_count,

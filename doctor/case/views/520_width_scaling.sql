@@ -25,10 +25,17 @@ FROM rated AS wide JOIN narrow ON narrow.source_id = wide.source_id AND narrow.l
 WHERE wide.width_count > narrow.width_count AND narrow.run_hz > 0 AND wide.run_hz > 0
 ORDER BY wide.source_id, wide.row_id;
 
--- model_room: one row where both the size of a model's weights and the memory of a device are known from any evidence.
+-- model_room: one row where both the size of a model's weights and the memory of a device are known from any evidence; a rank's weights, where an
+-- engine tells those, times the devices that share a layer.
 CREATE TABLE model_room AS
-SELECT 1 AS known_count
-WHERE (EXISTS (SELECT 1 FROM model_config WHERE weight_bytes IS NOT NULL) OR EXISTS (SELECT 1 FROM engine_figure WHERE figure = 'weights'))
-    AND (EXISTS (SELECT 1 FROM gpu_sample WHERE memory_total_bytes IS NOT NULL) OR EXISTS (SELECT 1 FROM engine_figure WHERE figure = 'total_memory')
-        OR EXISTS (SELECT 1 FROM device WHERE memory_bytes IS NOT NULL) OR EXISTS (SELECT 1 FROM gpu_model))
-ORDER BY 1;
+WITH size AS (
+    SELECT coalesce((SELECT max(weight_bytes) FROM model_config),
+        (SELECT max(amount_bytes) FROM engine_figure WHERE figure = 'weights') * coalesce((SELECT tensor_parallel_count FROM parallel_plan), 1)) AS weight_bytes
+),
+room AS (
+    SELECT coalesce((SELECT min(memory_total_bytes) FROM gpu_sample), (SELECT max(amount_bytes) FROM engine_figure WHERE figure = 'total_memory'),
+        (SELECT min(memory_bytes) FROM device), (SELECT min(memory_bytes) FROM gpu_model)) AS memory_bytes
+)
+SELECT weight_bytes, memory_bytes, weight_bytes / memory_bytes AS weight_share, (SELECT max(parameter_count) FROM model_config) AS parameter_count
+FROM size, room WHERE weight_bytes > 0 AND memory_bytes > 0
+ORDER BY weight_share;

@@ -19,6 +19,11 @@ MOST_TABLE_LINES = 2000
 MOST_TURNED_LINES = 60
 MOST_TURNED_CELLS = 24
 MOST_LEAD_LINES = 16
+SPEED_CLUES = (
+    "tok/s", "tokens/s", "tok/sec", "hroughput", "TPOT", "TTFT", "atency", "req/s", "reqs/s", "requests/s", "ITL",
+    "lapsed", "Wall", "wall", "RPS", "QPS", "esponse time", "ompletion time",
+)  # fmt: skip
+"""Words of a line of headings, or of a first cell, that a figure of speed stands under or beside."""
 _RULE = re.compile(r"\s{0,8}\|?[\s|:+\-]{3,4000}\Z")
 _QUOTE = re.compile(r"\A\s{0,8}(?:>\s?){1,8}")
 _SPEED = re.compile(r"decode|decoding|generation|generated|output|throughput")
@@ -32,7 +37,7 @@ class MarkdownTableScanner:
     """Lines of cells under a line of headings: either the headings name figures of speed, or the first cells do."""
 
     kind = "bench-table"
-    clues = ("tok/s", "tokens/s", "hroughput", "TPOT", "TTFT", "atency", "req/s", "ITL", "lapsed", "Wall", "wall")
+    clues = SPEED_CLUES
     lead_lines = MOST_LEAD_LINES
 
     def __init__(self) -> None:

@@ -21,16 +21,18 @@ _RESERVED = re.compile(rf"(?:reserved|cached){_NAMED}", re.IGNORECASE)
 _BARE = re.compile(r"memory_allocated(?:\(\))?['\"]?\s{0,4}[=:]\s{0,4}(\d{6,15})\b(?!\.)")
 _OTHERS_WORDS = ("out of memory", "by PyTorch", "already allocated", "private pools", "ried to allocate")
 _COLUMN = re.compile(
-    r"^(?:memory_|mem_|gpu_)?(allocated|reserved)_?(?:\(|\[)?(bytes|b|kb|kib|mb|mib|gb|gib)?(?:\)|\])?$"
+    r"^(?:(?:torch|cuda|gpu|vram|memory|mem)_){0,3}(alloc(?:ated)?|reserved)(?:_memory|_mem)?_?(?:\(|\[)?"
+    r"(bytes|b|kb|kib|mb|mib|gb|gib)?(?:\)|\])?$"
 )
 _MOST_CELLS = 24
+_RULE = re.compile(r"[\s|:+-]{3,400}\Z")
 
 
 class MemoryLevelsScanner:
     """Levels of the allocator, in the order printed."""
 
     kind = KIND
-    clues = ("allocated", "Allocated")
+    clues = ("allocated", "Allocated", "alloc_")
 
     def __init__(self) -> None:
         self._rows: list[dict[str, Any]] = []
@@ -47,7 +49,7 @@ class MemoryLevelsScanner:
         """Look at one line."""
         if self._columns:
             levels = self._cells(text)
-            if levels is None:
+            if levels is None and not _RULE.match(text):
                 self._columns = []
         else:
             self._columns = _header(text)
@@ -97,10 +99,14 @@ def _header(text: str) -> list[tuple[str, str] | None]:
     if not 1 < len(cells) <= _MOST_CELLS:
         return []
     found = [_COLUMN.match(cell.lower().replace(" ", "_").replace("_[", "[").replace("_(", "(")) for cell in cells]
-    columns = [None if match is None else (match[1], match[2] or "B") for match in found]
+    columns = [
+        None if match is None else ("reserved" if match[1] == "reserved" else "allocated", match[2] or "B")
+        for match in found
+    ]
     return columns if any(column is not None and column[0] == "allocated" for column in columns) else []
 
 
 def _split(text: str) -> list[str]:
-    separator = "\t" if "\t" in text else ","
-    return [cell.strip().strip('"') for cell in text.split(separator)][: _MOST_CELLS + 1]
+    separator = next((mark for mark in ("|", "\t") if mark in text), ",")
+    plain = text.strip().strip("|") if separator == "|" else text
+    return [cell.strip().strip('"') for cell in plain.split(separator)][: _MOST_CELLS + 1]

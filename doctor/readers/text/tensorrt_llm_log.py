@@ -16,6 +16,9 @@ MOST_OBJECTS = 2000
 MOST_COUNT = 1e15
 
 _VERSION = re.compile(r"TensorRT-LLM version: ([\w.+\-]{1,40})")
+_POLICY = re.compile(
+    r"^[\s\"'-]{0,40}(?:capacity_scheduler_policy|batch_scheduler_policy)[\"']?\s?[:=]\s?[\"']?([A-Za-z_]{4,40})"
+)
 _SCHEDULED = re.compile(r"num_scheduled_requests(?: =|:) ?(\d+)")
 _ACTIVE = re.compile(r"currank_total_requests = (\d+)/(\d+)")
 _HOST = re.compile(r"host_step_time = ([\d.]+) ?ms")
@@ -186,6 +189,12 @@ def _arguments(text: str, at: Stamp) -> Iterable[Row]:
             yield setting(ENGINE, at, kept.setting, kept.spelled, kept.told)
 
 
+def _policy(text: str, at: Stamp) -> Iterable[Row]:
+    """A line of a configuration that was shown in a shell."""
+    if (policy := _group(_POLICY, text)) is not None:
+        yield setting(ENGINE, at, "capacity_policy", "capacity_scheduler_policy", policy.lower(), "config")
+
+
 def _version(text: str, at: Stamp) -> Iterable[Row]:
     if (version := _group(_VERSION, text)) is not None:
         yield event(ENGINE, at, "version", version)
@@ -202,6 +211,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("Number of tokens per block:", _blocks),
     Kind("locks in KV cache", _blocks),
     Kind("max_num_requests=", _maxima),
+    Kind("scheduler_policy", _policy),
     Kind("LLM Args", _arguments),
     Kind("engine args: {", _arguments),
     Kind("PyTorchConfig(", _arguments),

@@ -42,8 +42,8 @@ _OLD_SPECULATION = re.compile(
 )
 _CUMULATIVE = re.compile(r"total_num_cumulative_preemption=(\d+)")
 _FREE_AT_START = re.compile(
-    r"Free memory on device (?:cuda:\d+ )?\(([\d.]+)(?: ?GiB)?/([\d.]+) ?GiB\) on startup is less than desired "
-    r"GPU memory utilization \(([\d.]+), ([\d.]+) ?GiB\)"
+    r"Free memory on device (?:cuda:\d+ )?\(([\d.]+)(?: ?GiB)?/([\d.]+) ?GiB\) on startup"
+    r"(?P<is_less> is less than desired|\. Desired) GPU memory utilization (?:is )?\(([\d.]+), ([\d.]+) ?GiB\)"
 )
 _TOTAL = re.compile(r"total_gpu_memory \(([\d.]+) ?GiB\) x gpu_memory_utilization \(([\d.]+)\) = ([\d.]+) ?GiB")
 _V0_MEMORY = re.compile(
@@ -186,11 +186,12 @@ def _budget(text: str, at: Stamp) -> Iterable[Row]:
 def _too_little_free(text: str, at: Stamp) -> Iterable[Row]:
     found = _FREE_AT_START.search(text)
     if found is not None:
-        free, total, share, wanted = found.groups()
+        free, total, _, share, wanted = found.groups()
         yield figure(ENGINE, at, "free_memory", size_bytes=_gib(free))
         yield figure(ENGINE, at, "total_memory", size_bytes=_gib(total))
         yield figure(ENGINE, at, "requested_memory", size_bytes=_gib(wanted), share=number(share))
-        yield event(ENGINE, at, "free_too_small")
+        if "less" in found["is_less"]:
+            yield event(ENGINE, at, "free_too_small")
 
 
 def _weights(text: str, at: Stamp) -> Iterable[Row]:
