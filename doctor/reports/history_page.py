@@ -23,7 +23,7 @@ _STYLES = {"critical": "bold red", "high": "red", "medium": "yellow", "low": "cy
 
 
 def history_page(entries: Sequence[HistoryEntry], presentation: Presentation) -> str:
-    """The list, oldest first, and the trends of all figures that were seen twice."""
+    """The list, oldest first, and the trends of all figures that were seen twice and are not nothing."""
     if not entries:
         return "No diagnosis is kept in this history.\n"
     parts: list[RenderableType] = [_list(entries)]
@@ -71,7 +71,7 @@ def _trends(entries: Sequence[HistoryEntry], *, is_unicode: bool) -> Table | Non
     table.add_row("figure", "first", "trend", "last", "lowest to highest", style="bold")
     for name in names:
         values = [entry.figures[name] for entry in entries if name in entry.figures]
-        if len(values) > 1:
+        if len(values) > 1 and any(values):
             low, high = min(values), max(values)
             table.add_row(
                 name.removesuffix("_seconds").removesuffix("_us").replace("_", " "),

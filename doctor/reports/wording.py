@@ -47,13 +47,15 @@ _FRAMEWORKS = {
     "system": "System",
 }
 KERNEL_COLUMNS = ("share", "count", "median", "family", "kernel")
+_CORRECTIONS = {"phi": "the usual cost of a recorder", "unprofiled seconds": "the time without the recorder"}
+_MAYBE_LAYERS = "maybe layers"
 _NOISE = "within the noise of a run: "
 _LEAST_SHARE_WORDED = 0.001
 _PLAIN_WORD = re.compile(r"[a-z]+[\s,;:.']")
 _SENTENCE_END = re.compile(r"(?<=\.)\s+(?=[A-Z])")
 _MOST_OF_A_NAME = 40
 _MOST_NAMED = 8
-_NO_SUCH_WORK = "the recording holds no such work"
+_NO_SUCH_WORK = "nothing of the kind in this evidence"
 _LEAST_COUNTED_WHOLE = 100
 _NS_PER_UNIT = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9, "seconds": 1e9}
 
@@ -103,7 +105,15 @@ def _amount(value: float, unit: str) -> str:
     if unit == "x":
         return format_speedup(value)
     whole = round(value) if abs(value) >= _LEAST_COUNTED_WHOLE else value
-    return f"{format_count(whole)} {unit}".strip()
+    return f"{format_count(whole)} {_one(unit) if whole == 1 else unit}".strip()
+
+
+def _one(unit: str) -> str:
+    """What is counted, where it is one of them: `1 launch`, `1 copy`, `1 failure`."""
+    for plural, singular in (("ies", "y"), ("sses", "ss"), ("ches", "ch"), ("shes", "sh"), ("ss", "ss"), ("s", "")):
+        if unit.isalpha() and unit.islower() and unit.endswith(plural):
+            return unit.removesuffix(plural) + singular
+    return unit
 
 
 def place(where: Where | None, window: Window | None) -> str:
@@ -238,13 +248,17 @@ def vitals_parts(diagnosis: Diagnosis) -> tuple[str, ...]:
             vitals.get("exposed_communication") or None, lambda value: f"exposed communication {format_share(value)}"
         ),
         _vital(_worth_a_word(vitals.get("exposed_copy")), lambda value: f"exposed copies {format_share(value)}"),
-        _usual_step(vitals),
+        _usual_step(vitals, "step" if not _may_be_layers(diagnosis.window) else "step, maybe a layer,"),
         _vital(vitals.get("kernel_median_us"), lambda value: f"median kernel {format_ns(value * 1e3)}"),
     )
     return tuple(part for part in worded if part)
 
 
-def _usual_step(vitals: Mapping[str, float | None]) -> str:
+def _may_be_layers(window: Window | None) -> bool:
+    return window is not None and _MAYBE_LAYERS in window.chosen_by
+
+
+def _usual_step(vitals: Mapping[str, float | None], word: str) -> str:
     """The means of the usual steps: `step 34.5 ms, 1,053 launches, 1 sync`."""
     figures = (
         _vital(vitals.get("step_seconds"), lambda value: format_ns(value * 1e9)),
@@ -252,7 +266,7 @@ def _usual_step(vitals: Mapping[str, float | None]) -> str:
         _vital(vitals.get("syncs_per_step"), lambda value: format_counted(round(value, 1), "sync")),
     )
     told = ", ".join(figure for figure in figures if figure)
-    return f"step {told}" if told else ""
+    return f"{word} {told}" if told else ""
 
 
 def not_run_groups(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
@@ -333,7 +347,7 @@ def replay_sentence(replay: ReplayQuality) -> str:
     if replay.host_speed_factor is not None:
         parts.append(f"host {format_speedup(replay.host_speed_factor)} slower than a quiet one")
     if replay.correction:
-        parts.append(f"corrected by {clean(replay.correction)}")
+        parts.append(f"corrected by {_CORRECTIONS.get(replay.correction, clean(replay.correction))}")
     return f"{trust} ({', '.join(parts)})"
 
 

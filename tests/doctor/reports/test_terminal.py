@@ -110,7 +110,7 @@ def test_a_note_alone_is_no_verdict_of_guilt() -> None:
 
 def test_a_rule_that_had_its_evidence_but_nothing_to_look_at_says_so() -> None:
     text = show(diagnoses.healthy_with_a_note())
-    assert "the recording holds no such work  micro-batch-too-small" in text
+    assert "nothing of the kind in this evidence  micro-batch-too-small" in text
     assert "needs nvml, oom-text  foreign-gpu-process" in text
 
 

@@ -23,6 +23,11 @@ from tests.support import diagnoses
         (27.7e9, "bytes/s", "27.7 GB/s"),
         (1180.0, "launches", "1,180 launches"),
         (1.5, "per step", "1.5 per step"),
+        (1, "failures", "1 failure"),
+        (1.0, "launches a step", "1 launch a step"),
+        (1, "copies", "1 copy"),
+        (1, "processes", "1 process"),
+        (1, "GFLOP/s", "1 GFLOP/s"),
         (29_954.6, "kernels a second", "29,955 kernels a second"),
         (4.1, "x", "4.1x"),
         ("fp32", "", "fp32"),
@@ -95,3 +100,12 @@ def test_control_characters_are_taken_out() -> None:
 def test_the_first_check_is_one_sentence(verify: str, check: str) -> None:
     finding = replace(diagnoses.launch_bound().findings[0], verify=verify)
     assert wording.first_check(finding) == check
+
+
+def test_steps_that_may_be_layers_are_not_told_as_steps() -> None:
+    ill = diagnoses.launch_bound()
+    assert "step 29.9 ms, 1,180 launches, 1 sync" in wording.vitals_parts(ill)
+    maybe = replace(
+        ill, window=Window(0, 10**9, 95, "first launch to last device work; steps by repeating work, maybe layers")
+    )
+    assert "step, maybe a layer, 29.9 ms, 1,180 launches, 1 sync" in wording.vitals_parts(maybe)
