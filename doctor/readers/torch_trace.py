@@ -21,6 +21,7 @@ from doctor.formats.kineto import device_work, host_work, machine
 from doctor.formats.kineto.categories import KINDS, LEFT_OUT, MEMORY_EVENT, OLD_OPERATOR, STEP_PREFIX, EventKind
 from doctor.formats.kineto.events import TraceEvent
 from doctor.formats.kineto.launches import Launches
+from doctor.formats.kineto.opening import is_array_of_events
 from doctor.formats.kineto.stream import TraceStream
 from doctor.readers.ahead import read_ahead
 from doctor.readers.evidence_file import EvidenceFile, open_evidence
@@ -30,7 +31,6 @@ _SEARCH_BYTES = 16 << 20
 _CHUNKS_AHEAD = 8
 _OPENING = re.compile(rb"(?:\xef\xbb\xbf)?\s*([\[{])")
 _MARKS = (b'"traceEvents"', b'"deviceProperties"', b'"baseTimeNanoseconds"')
-_FIRST_EVENT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\[\s*\{[^{}\[\]]*"ph"\s*:')
 
 _Rows = Callable[[list[TraceEvent]], pa.RecordBatch]
 
@@ -62,7 +62,7 @@ class TorchTraceReader:
         if opening is None:
             return False
         if opening[1] == b"[":
-            return _FIRST_EVENT.match(head) is not None
+            return is_array_of_events(head)
         return any(mark in head for mark in _MARKS) or _names_events_later(path)
 
     def read(self, path: Path, progress: Progress) -> Iterator[TableBatch | SourceFacts]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
-import re
 import shutil
 import sqlite3
 import tempfile
@@ -18,6 +17,7 @@ from typing import BinaryIO, cast
 import zstandard
 
 from doctor.errors import DamagedEvidenceError, EvidenceError, UnknownEvidenceError, UsageError
+from doctor.formats.kineto.opening import is_array_of_events
 from doctor.formats.nsys_report.container import is_report
 from doctor.redact.report import redact_report
 from doctor.redact.sqlite import redact_sqlite
@@ -106,11 +106,11 @@ def _redact_plain(plain: Path, shown: Path, target: Path) -> Redacted:
 def _is_trace(path: Path, head: bytes) -> bool:
     """Events of a trace near its start: of other JSON, and of logs that begin alike, nothing would be taken out."""
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if not re.match(rb"\{|\[\s*\{", start):
+    if not start.startswith((b"{", b"[")):
         return False
     with path.open("rb") as file:
         beginning = file.read(_TRACE_HEAD_BYTES)
-    return b'"traceEvents"' in beginning or (start.startswith(b"[") and b'"ph"' in beginning)
+    return b'"traceEvents"' in beginning if start.startswith(b"{") else is_array_of_events(beginning)
 
 
 def _is_export(path: Path) -> bool:

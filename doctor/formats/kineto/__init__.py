@@ -1,5 +1,6 @@
 """Traces of the PyTorch profiler (Kineto), in Chrome's JSON trace format.
 
+opening      how a trace without an object around its events begins
 events       one event of the trace, the arguments that matter, typed
 scan         where a JSON value ends, without parsing it
 stream       a trace of any size: header values and lists of events, piece by piece

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from doctor.errors import DamagedEvidenceError, UnknownEvidenceError, UsageError
+from doctor.readers import registry
 from doctor.redact.redaction import Redacted, redact
 from doctor.redact.trace import redact_trace
 from tests.support.export_pairs import unpacked
@@ -183,6 +184,29 @@ def test_what_is_none_of_the_three_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnknownEvidenceError):
         redact(tmp_path / "notes.txt", tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
+
+
+ARRAYS = {
+    "of the PyTorch profiler's events": (
+        {"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 1, "args": {}},
+        True,
+    ),
+    "of a compiler's own": ({"attr": {"Power": "3620872431"}, "name": "add_11", "ph": "B", "pid": 0, "ts": 2.0}, False),
+    "of anything": ({"name": "x", "value": 1}, False),
+}
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_of_arrays_those_are_redacted_that_are_diagnosed(name: str, tmp_path: Path) -> None:
+    event, is_known = ARRAYS[name]
+    source, copy = tmp_path / "events.json", tmp_path / "copy.json"
+    source.write_text(json.dumps([event, event], indent=1))
+    assert (registry.kind_of(source) == "kineto") is is_known
+    if is_known:
+        assert redact(source, copy).kind == "kineto"
+    else:
+        with pytest.raises(UnknownEvidenceError):
+            redact(source, copy)
 
 
 def test_an_existing_output_is_left_alone(tmp_path: Path) -> None:
