@@ -42,10 +42,15 @@ chosen AS (
     SELECT *, row_number() OVER (PARTITION BY source_id, pid ORDER BY is_mark, range_count, covered_share DESC, name) AS preference
     FROM candidate WHERE covered_share >= least_share
 )
-SELECT spaced.source_id, spaced.pid, if(chosen.is_mark, greatest(spaced.start_ns, from_ns), spaced.start_ns) AS start_ns, spaced.end_ns,
-    'nvtx:' || spaced.name AS chosen_by
+SELECT spaced.source_id, spaced.pid, spaced.start_ns, spaced.end_ns, 'nvtx:' || spaced.name AS chosen_by, chosen.is_mark
 FROM spaced JOIN chosen USING (source_id, pid, tid, name), steady_window
 WHERE preference = 1 AND if(chosen.is_mark, spaced.is_mark, is_inside);
+
+-- A marked step begins on the host: what that does before its first launch (it decodes a video, builds a batch) is part of the step, and where the
+-- recording holds one or two steps there is no other that shows it.
+UPDATE steady_window SET from_ns = first_mark.start_ns, chosen_by = chosen_by || ', from the start of the marked step'
+FROM (SELECT min(start_ns) AS start_ns FROM _annotated_step WHERE is_mark) AS first_mark
+WHERE from_ns - first_mark.start_ns > 0.05 * (until_ns - from_ns) AND NOT contains(chosen_by, ' cut') AND NOT EXISTS (SELECT 1 FROM window_request);
 
 CREATE TABLE step AS
 WITH marked AS (
@@ -66,7 +71,8 @@ structural AS (
     WHERE (source_id, pid) NOT IN (SELECT source_id, pid FROM _annotated_step)
 ),
 both_kinds AS (
-    SELECT * FROM _annotated_step UNION ALL SELECT * FROM structural
+    SELECT source_id, pid, if(is_mark, greatest(start_ns, from_ns), start_ns) AS start_ns, end_ns, _annotated_step.chosen_by FROM _annotated_step, steady_window
+    UNION ALL SELECT * FROM structural
 ),
 spread AS (
     SELECT source_id, pid, min(start_ns) AS first_ns, max(end_ns) AS last_ns, count(*) AS step_count, median(end_ns - start_ns) AS length_ns,

@@ -101,11 +101,16 @@ DROP TABLE _silent;
 -- an upload is within a step that has begun.
 -- While another thread of the process launches (a backward pass), the thread's silence is no pause: it begins when that one is done.
 CREATE TABLE _silence AS
-SELECT host_call_id, thread_call.source_id, thread_call.pid, thread_call.tid, thread_call.start_ns - silence_ns AS start_ns,
-    thread_call.start_ns AS end_ns, step_id, usual_silence_ns, pause_ns
-FROM thread_call
+WITH called AS (  -- what a marked step does before its first call lies in the window, and is a silence of known length
+    SELECT thread_call.* REPLACE (coalesce(silence_ns, CASE WHEN contains(chosen_by, 'from the start of the marked step')
+        AND row_number() OVER (PARTITION BY source_id, pid, tid ORDER BY host_call_id) = 1 THEN start_ns - from_ns END) AS silence_ns)
+    FROM thread_call, steady_window
+)
+SELECT host_call_id, called.source_id, called.pid, called.tid, called.start_ns - silence_ns AS start_ns,
+    called.start_ns AS end_ns, step_id, usual_silence_ns, pause_ns
+FROM called
 JOIN launch_pace USING (source_id, pid, tid), steady_window
-WHERE silence_ns > pause_ns AND thread_call.start_ns - silence_ns >= from_ns
+WHERE silence_ns > pause_ns AND called.start_ns - silence_ns >= from_ns
     AND (source_id, pid, tid, interval_id) NOT IN (SELECT source_id, pid, tid, interval_id FROM code_load);
 
 CREATE TABLE _pause AS

@@ -53,6 +53,30 @@ def test_fires_on_a_wait_for_data_where_the_backward_pass_launches_from_a_thread
     assert verdicts.finding(RULE)["gain"]["speedup_expected"] > 3
 
 
+def test_a_recording_of_three_steps_promises_what_a_loop_wins(clinic: Clinic) -> None:
+    """Two pauses of 20 ms between three steps of 1.1 ms: in a loop each step has one."""
+    program = Program()
+    for step in range(3):
+        if step:
+            program.silence(20_000)
+        decode_step(program)
+    gain = clinic.verdicts(program).finding(RULE)["gain"]
+    assert gain["seconds"] == pytest.approx(0.040, rel=0.05)
+    assert gain["speedup_bound"] >= 21.1 / 1.1
+
+
+def test_at_most_the_input_that_is_made_in_a_pause_need_not_be_copied(clinic: Clinic) -> None:
+    """8 MiB go up behind each pause in 4 ms; a step takes 1.1 ms."""
+    program = Program()
+    for _ in range(5):
+        program.silence(20_000)
+        program.copy("HtoD pageable", 8 * 2**20, gigabytes_per_s=2.1)
+        decode_step(program)
+    gain = clinic.verdicts(program).finding(RULE)["gain"]
+    assert gain["speedup_expected"] < 25.1 / 5.1 * 1.3
+    assert gain["speedup_bound"] >= 25.1 / 1.1
+
+
 def test_fires_without_any_annotation(clinic: Clinic) -> None:
     program = Program()
     for _ in range(5):
@@ -82,6 +106,27 @@ def test_owns_short_pauses_between_graphs_that_hold_whole_steps(clinic: Clinic) 
     assert verdicts.first == RULE
     assert verdicts.finding(RULE)["gain"]["speedup_bound"] > 1.5  # 300 us of pause beside 400 us of work
     assert "host-dispatch-bound" not in verdicts.found
+
+
+def test_a_marked_step_begins_before_its_first_launch(clinic: Clinic) -> None:
+    programs = []
+    for mark in ("ProfilerStep#6", "anything"):
+        program = Program()
+        with program.annotation(mark):
+            with program.annotation("image_processing.py(235): preprocess", "python_function"):
+                program.silence(40_000)
+            forward_pass(program)
+            program.wait()
+        programs.append(clinic.verdicts(program))
+    marked, unmarked = programs
+    assert marked.first == RULE
+    assert "preprocess" in marked.finding(RULE)["title"]
+    assert marked.document["window"]["chosen_by"].endswith(
+        "from the start of the marked step; steps by nvtx:ProfilerStep##"
+    )
+    # 40 of 41.5 ms are before the first launch
+    assert marked.finding(RULE)["gain"]["speedup_bound"] > 10
+    assert RULE not in unmarked.found
 
 
 def test_leaves_the_same_pauses_among_eager_launches_to_the_dispatch(clinic: Clinic) -> None:
