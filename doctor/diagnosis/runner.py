@@ -193,7 +193,9 @@ def _without_repeats(findings: list[Finding], sign_count: int) -> list[Finding]:
         replayed[0] if replayed else max(findings, key=lambda one: (one.severity or Severity.INFO, one.confidence))
     )
     others = [finding for finding in findings if finding is not speaker]
-    evidence = (entry for finding in others for entry in finding.evidence)
+    told = {(entry.name, entry.value, entry.unit) for entry in speaker.evidence}
+    witnesses = (entry for finding in others for entry in finding.evidence)
+    evidence = (entry for entry in witnesses if (entry.name, entry.value, entry.unit) not in told)
     fixes = (fix for finding in others for fix in finding.fixes if speaker.fixes)  # another cause asks for its own
     return [
         replace(speaker, evidence=(*speaker.evidence, *evidence), fixes=tuple(dict.fromkeys((*speaker.fixes, *fixes))))

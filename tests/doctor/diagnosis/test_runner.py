@@ -19,6 +19,7 @@ from doctor.errors import CatalogueError, UsageError
 from doctor.rule import About, Act, Cure, CureStep, Finding, Stage, Target
 from tests.support.recorded import SavedCase, catalogue, saved_case
 from tests.support.rule_files import rule, write_rule
+from tests.support.samples import sample
 from tests.support.trace_builder import Program, decode_step
 
 RECORDED_TABLES = ("api_call", "device", "host_op", "kernel", "memcpy", "nvtx_range", "source", "text")
@@ -136,3 +137,10 @@ def test_a_case_gives_the_same_diagnosis_twice(trace: Path) -> None:
     with closing(api.load(trace)) as loaded:
         first = diagnose_case(loaded, load_catalogue(), DiagnosisOptions())
         assert diagnose_case(loaded, load_catalogue(), DiagnosisOptions()) == first
+
+
+def test_what_two_signs_measure_alike_is_told_once() -> None:
+    [finding] = [one for one in api.diagnose(sample("oom-fragmentation")).findings if one.rule == "fragmentation"]
+    told = [(entry.name, entry.value) for entry in finding.evidence]
+    assert len(told) > 4
+    assert len(told) == len(set(told))
