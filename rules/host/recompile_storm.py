@@ -56,7 +56,8 @@ THRESHOLDS = {
 SQL = """
 SELECT count(*) AS event_count, count(DISTINCT coalesce(step_id, -start_ns)) AS step_with_count, coalesce(sum(end_ns - start_ns), 0)::BIGINT AS compile_ns,
     mode(seen_as) AS seen_as, arg_max(start_ns, end_ns - start_ns) AS longest_start_ns, arg_max(end_ns, end_ns - start_ns) AS longest_end_ns,
-    count(*) FILTER (step_id IS NULL) AS between_count, (SELECT count(*) FROM step) AS step_count, (SELECT until_ns - from_ns FROM steady_window) AS window_ns
+    count(*) FILTER (step_id IS NULL) AS between_count, (SELECT count(*) FROM step) AS step_count, (SELECT until_ns - from_ns FROM steady_window) AS window_ns,
+    (SELECT seen_share FROM seen_share WHERE kind = 'compilation') AS seen_share
 FROM compile_event WHERE is_late
 """
 
@@ -98,7 +99,7 @@ CURE = Cure(
             Target.SILENCE,
             Act.SET_DURATION_NS,
             f"""SELECT call.host_call_id, greatest(call.silence_ns
-                - (least(event.end_ns, call.start_ns) - greatest(event.start_ns, call.start_ns - call.silence_ns)), if(call.is_launching, {LEFT}, 0)) AS left_ns
+                - (least(event.end_ns, call.start_ns) - greatest(event.start_ns, call.start_ns - call.silence_ns)), if(call.is_launching AND NOT is_named, {LEFT}, 0)) AS left_ns
             FROM thread_call AS call JOIN launch_pace AS pace USING (source_id, pid, tid) ASOF JOIN {EVENTS} ON {ON_THREAD}
             WHERE call.silence_ns > 0 AND event.end_ns > call.start_ns - call.silence_ns""",
         ),
@@ -162,6 +163,7 @@ class Compilations(NamedTuple):
     between_count: int
     step_count: int
     window_ns: int
+    seen_share: float | None
 
 
 def judge(row: Compilations) -> Verdict:
@@ -182,7 +184,11 @@ def judge(row: Compilations) -> Verdict:
             ),
             Evidence("seen as", row.seen_as or "", "name"),
         ),
-        cure=CURE if share < THRESHOLDS["most_known"].value else replace(CURE, spread=2.0),
+        cure=replace(
+            CURE,
+            spread=CURE.spread if share < THRESHOLDS["most_known"].value else 2.0,
+            seen_share=row.seen_share or 1.0,
+        ),
         confidence=0.85,
         cleared=f"{format_counted(row.event_count, 'compilation')} in the steps, at little cost",
     )

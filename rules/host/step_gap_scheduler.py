@@ -69,7 +69,9 @@ SELECT pause_count, step_count, silence_ns, idle_ns, longest_start_ns, longest_e
     EXISTS (SELECT 1 FROM text WHERE regexp_matches(lower(text), 'backward|optimizer\.(step|zero_grad)')) AS is_training,
     EXISTS (SELECT 1 FROM step WHERE regexp_matches(lower(chosen_by), 'nvtx:.*decode')) AS is_decoding,
     (SELECT sum(busy_count) / sum(sample_count) FROM engine_queue) AS loaded_share, (SELECT count(*) FROM step) AS all_step_count,
-    (SELECT count(*) FROM device_busy) AS device_count, until_ns - from_ns AS window_ns, work_ns, least_edge_ns, most_edge_ns, worked_count
+    EXISTS (SELECT 1 FROM step WHERE chosen_by LIKE 'nvtx:%') AS is_marked,
+    (SELECT count(*) FROM device_busy) AS device_count, until_ns - from_ns AS window_ns,
+    (SELECT seen_share FROM seen_share WHERE kind = 'pause') AS seen_share
 FROM pause_sum, steady_window
 """
 
@@ -97,19 +99,10 @@ class Pauses(NamedTuple):
     is_decoding: bool
     loaded_share: float | None
     all_step_count: int
+    is_marked: bool
     device_count: int
     window_ns: int
-    work_ns: float | None
-    least_edge_ns: int | None
-    most_edge_ns: int | None
-    worked_count: int
-
-    @property
-    def seen_share(self) -> float:
-        """Of the pauses of as many steps: a window that begins and ends with whole work holds one pause less."""
-        edges = (self.least_edge_ns, self.most_edge_ns)
-        is_whole = all(edge is not None and self.work_ns and 0.5 <= edge / self.work_ns <= 1.5 for edge in edges)
-        return 1 - 1 / self.worked_count if is_whole else 1.0
+    seen_share: float | None
 
     @property
     def name(self) -> str | None:
@@ -163,13 +156,13 @@ def judge(row: Pauses) -> Verdict:
     if not row.pause_count:
         return None
     seen = row.step_count if row.all_step_count else row.pause_count
-    recurring = seen >= THRESHOLDS["min_pauses"].value or (
-        row.all_step_count > 1 and seen >= max(2, row.all_step_count - 1)
-    )
+    least = 1 if row.is_marked else 2  # one step that a mark calls a step is like the others
+    is_in_all = row.all_step_count >= least and seen >= max(least, row.all_step_count - 1)
+    recurring = is_in_all or seen >= THRESHOLDS["min_pauses"].value
     finding = Finding(
         summary=_summary(row),
         evidence=_evidence(row),
-        cure=replace(CURE, seen_share=row.seen_share),
+        cure=replace(CURE, seen_share=row.seen_share or 1.0),
         confidence=0.6 if row.is_wait_seen else 0.9 if row.name else 0.75,
         cleared=f"{format_counted(row.pause_count, 'pause')} of the launching thread, but "
         + (

@@ -115,6 +115,11 @@ LAUNCHES = f"""
     WHERE call.call_class IN ('launch', 'copy', 'memset', 'event', 'other')
 """
 
+PRODUCTS = """
+    SELECT unnest([product_op_id, after_op_id]) AS device_op_id FROM softmax_between WHERE before_count <= 12 AND after_count <= 6
+    UNION SELECT device_op_id FROM fp32_attention
+"""
+
 CURE = Cure(
     steps=(
         CureStep(Target.DEVICE_OP, Act.REMOVE, GONE),
@@ -129,6 +134,7 @@ CURE = Cure(
     ),
     is_host_work=False,
     spread=1.5,
+    at_most=(CureStep(Target.DEVICE_OP, Act.REMOVE, PRODUCTS),),  # no kernel is quicker than none
 )
 
 

@@ -18,8 +18,7 @@ ORDER BY pause.host_call_id, wait.name;
 -- pause_sum: one row on all pauses of the window: how many, how long, and what they are made of. Of those that were looked into, `own_share` lies
 -- where the host is seen to work: under an annotation or Python frame that is not one of waiting (a range of more than three pauses, as of a whole
 -- request, says nothing of the pause in it), in a fetch of data, beside operators (of 3 % of the pause and more: own recordings of sampling on the
--- CPU have 3.7 to 23 %, idle ones none), or where a step has begun or its results were not fetched. `work_ns` is the median time between two
--- pauses of the thread that pauses most, the edges are its time before the first and behind the last.
+-- CPU have 3.7 to 23 %, idle ones none), or where a step has begun or its results were not fetched.
 CREATE TABLE pause_sum AS
 WITH named AS (
     SELECT range_name, sum(silence_ns)::BIGINT AS named_ns, count(*) AS named_count FROM pause WHERE range_name IS NOT NULL
@@ -34,29 +33,14 @@ known AS (
         coalesce(sum(silence_ns) FILTER (coalesce(is_data_range, false) OR coalesce(operator_ns, 0) >= 0.03 * silence_ns OR NOT coalesce(is_at_rest, true)
             OR coalesce(NOT is_waiting_range AND (is_frame OR range_ns <= 3 * silence_ns), false)) / sum(silence_ns), 0) AS own_share
     FROM pause WHERE is_looked_into
-),
-pausing AS (
-    SELECT source_id, pid, tid FROM pause GROUP BY ALL ORDER BY sum(silence_ns) DESC, source_id, pid, tid LIMIT 1
-),
-worked AS (
-    SELECT start_ns - lag(end_ns, 1, from_ns) OVER (ORDER BY start_ns) AS work_ns, lag(end_ns) OVER (ORDER BY start_ns) IS NULL AS is_at_edge
-    FROM pause SEMI JOIN pausing USING (source_id, pid, tid), steady_window
-    UNION ALL
-    SELECT until_ns - max(end_ns), true FROM pause SEMI JOIN pausing USING (source_id, pid, tid), steady_window GROUP BY until_ns
-),
-paced AS (
-    SELECT median(work_ns) FILTER (NOT is_at_edge) AS work_ns, min(work_ns) FILTER (is_at_edge) AS least_edge_ns,
-        max(work_ns) FILTER (is_at_edge) AS most_edge_ns, count(*) AS worked_count
-    FROM worked
 )
 SELECT count(*) AS pause_count, count(DISTINCT step_id) AS step_count, coalesce(sum(silence_ns), 0)::BIGINT AS silence_ns,
     coalesce(sum(idle_ns), 0)::BIGINT AS idle_ns, arg_max(start_ns, silence_ns) AS longest_start_ns, arg_max(end_ns, silence_ns) AS longest_end_ns,
     any_value(named.range_name) AS range_name, coalesce(any_value(named_ns), 0) AS named_ns, coalesce(any_value(named_count), 0) AS named_count,
     any_value(wait.name) AS wait_name, coalesce(any_value(all_wait_ns), 0) AS wait_ns, coalesce(any_value(lock_ns), 0) AS lock_ns,
     EXISTS (SELECT 1 FROM os_call JOIN timeline_source USING (source_id)) AS has_os_calls,
-    any_value(waiting_range_share) AS waiting_range_share, any_value(own_share) AS own_share,
-    any_value(work_ns) AS work_ns, any_value(least_edge_ns) AS least_edge_ns, any_value(most_edge_ns) AS most_edge_ns, any_value(worked_count) AS worked_count
-FROM pause LEFT JOIN named ON true LEFT JOIN wait ON true CROSS JOIN known CROSS JOIN paced;
+    any_value(waiting_range_share) AS waiting_range_share, any_value(own_share) AS own_share
+FROM pause LEFT JOIN named ON true LEFT JOIN wait ON true CROSS JOIN known;
 
 -- pause_input: what the host makes in a pause goes up behind it; pageable copies of the same size are of the same input.
 CREATE VIEW pause_input AS

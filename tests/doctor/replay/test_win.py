@@ -51,6 +51,38 @@ def test_a_host_slower_than_the_recorded_one_does_not_raise_the_bound_above_the_
     assert win.speedup_bound == pytest.approx(19_106 / (STEPS * 100), rel=1e-6)
 
 
+def test_what_a_better_cure_takes_away_counts_for_the_bound_alone() -> None:
+    replay = host_bound_run()
+    cure = silences(Act.SCALE, 0.5)
+    better = replace(cure, at_most=silences(Act.REMOVE).steps)
+    alone, with_better = replay.win(cure), replay.win(better)
+    assert with_better.speedup_bound == pytest.approx(19_106 / (STEPS * 100), rel=1e-6)
+    assert alone.speedup_bound < 0.5 * with_better.speedup_bound
+    assert replace(with_better, speedup_bound=0.0) == replace(alone, speedup_bound=0.0)
+
+
+def test_pauses_between_steps_are_counted_as_often_as_steps_in_a_loop() -> None:
+    """Three steps of 101 us with two pauses of 900 us between: a loop has as many pauses as steps."""
+    calls = [Call("cudaLaunchKernel", 1_000 * step, 1_000 * step + 5) for step in range(3)]
+    kernels = [Kernel(call.start + 6, call.start + 106, place) for place, call in enumerate(calls, 1)]
+    replay = Replay(case_of(calls, kernels), 0, 3_000_000)
+    cure = silences(Act.REMOVE)
+    seen, looped = replay.win(cure), replay.win(replace(cure, seen_share=2 / 3))
+    cured_us = 3 * 100
+    assert seen.speedup_bound == pytest.approx(2_106 / cured_us, rel=0.01)
+    assert looped.speedup_bound == pytest.approx((cured_us + (2_106 - cured_us) * 3 / 2) / cured_us, rel=0.01)
+    assert looped.seconds_recorded == seen.seconds_recorded
+    assert looped.share_of_window == seen.share_of_window
+
+
+def test_a_bound_holds_the_better_host_and_the_whole_spread_at_once() -> None:
+    win = host_bound_run().win(replace(silences(Act.SCALE, 0.1), is_host_work=False))
+    sure = host_bound_run().win(replace(silences(Act.SCALE, 0.1), is_host_work=False, spread=1.0))
+    assert win.speedup_expected == sure.speedup_expected
+    assert win.speedup_high < win.speedup_bound
+    assert win.speedup_bound > sure.speedup_bound
+
+
 def test_streams_that_took_turns_cannot_all_run_at_once_when_the_host_is_cured() -> None:
     calls = [Call("cudaLaunchKernel", STEP_US * step, STEP_US * step + 5) for step in range(STEPS)]
     kernels = [Kernel(call.start + 6, call.start + 106, place, stream=place) for place, call in enumerate(calls, 1)]

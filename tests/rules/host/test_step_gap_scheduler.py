@@ -58,7 +58,8 @@ def test_a_recording_of_three_steps_promises_what_a_loop_wins(clinic: Clinic) ->
     program = Program()
     for step in range(3):
         if step:
-            program.silence(20_000)
+            with program.annotation("make_batch"):
+                program.silence(20_000)
         decode_step(program)
     gain = clinic.verdicts(program).finding(RULE)["gain"]
     assert gain["seconds"] == pytest.approx(0.040, rel=0.05)
@@ -69,7 +70,8 @@ def test_at_most_the_input_that_is_made_in_a_pause_need_not_be_copied(clinic: Cl
     """8 MiB go up behind each pause in 4 ms; a step takes 1.1 ms."""
     program = Program()
     for _ in range(5):
-        program.silence(20_000)
+        with program.annotation("make_batch"):
+            program.silence(20_000)
         program.copy("HtoD pageable", 8 * 2**20, gigabytes_per_s=2.1)
         decode_step(program)
     gain = clinic.verdicts(program).finding(RULE)["gain"]
