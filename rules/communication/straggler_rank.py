@@ -83,7 +83,10 @@ SELECT worst.rank, worst.device_id, worst.pid, worst.meeting_count, worst.last_c
     own.pcie_rate_bytes_per_s / others.pcie_rate_bytes_per_s AS link_share,
     (SELECT sum(work_ns) FROM own_work) AS own_work_ns,
     (SELECT text FROM own_work JOIN text ON text_id = name_id ORDER BY work_ns DESC, text LIMIT 1) AS own_kernel,
-    (SELECT launch_count FROM own_work JOIN text ON text_id = name_id ORDER BY work_ns DESC, text LIMIT 1) AS own_launch_count
+    (SELECT launch_count FROM own_work JOIN text ON text_id = name_id ORDER BY work_ns DESC, text LIMIT 1) AS own_launch_count,
+    (SELECT count(*) FILTER (regexp_matches(lower(text), 'send_?recv|_send|_recv')) / count(*) FROM meeting_member JOIN text ON text_id = name_id
+        WHERE is_last_to_come AND (source_id, device_id) = (worst.source_id, worst.device_id)) AS sent_share,
+    (SELECT count(DISTINCT (source_id, pid)) FROM meeting_rank) AS process_count
 FROM worst
 LEFT JOIN gpu_state AS own USING (device_id)
 LEFT JOIN (SELECT worst.device_id, median(sm_clock_hz) AS sm_clock_hz, median(pcie_rate_bytes_per_s) AS pcie_rate_bytes_per_s
@@ -91,6 +94,7 @@ LEFT JOIN (SELECT worst.device_id, median(sm_clock_hz) AS sm_clock_hz, median(pc
 """
 
 LATE_HOST = "its kernels are no slower: its host comes late, and under a recorder that may be another rank's next time"
+ONE_HOST = "its kernels are no slower: one process launches for all ranks, and for this one last"
 MOST_LETTERS = 60
 """Of a kernel's name in a sentence."""
 AT_OTHERS_PACE = """
@@ -124,6 +128,8 @@ class LatestRank(NamedTuple):
     own_work_ns: float | None
     own_kernel: str | None
     own_launch_count: float | None
+    sent_share: float | None
+    process_count: int
 
     @property
     def longer_ns(self) -> float:
@@ -148,12 +154,14 @@ def judge(row: LatestRank) -> Verdict:
         )
     factor = min((row.others_compute_ns or row.compute_ns) / max(row.compute_ns, 1), 1.0)
     computes_longer = factor < 0.95
+    if not computes_longer and (row.sent_share or 0.0) >= THRESHOLDS["min_own_work_share"].value:
+        return Cleared(f"rank {row.rank} comes last where it sends: a stage of a pipeline sends when its work is done")
     cure = Cure(
         steps=(CureStep(Target.DEVICE_OP, Act.SCALE, AT_OTHERS_PACE, values={"factor": factor}),),
         is_host_work=False,
         spread=1.5,
     )
-    why = _why(row, factor) if computes_longer else LATE_HOST
+    why = _why(row, factor) if computes_longer else ONE_HOST if row.process_count == 1 else LATE_HOST
     why += _seen_on_device(row)
     return Finding(
         summary=f"rank {row.rank} comes last in {row.last_count} of {row.meeting_count} collectives, {late_share:.0%} of the window behind"
@@ -210,6 +218,8 @@ def _fixes(row: LatestRank, *, computes_longer: bool) -> tuple[Fix, ...]:
             source=_DEVICE.source,
         )
         return (first, *(fix for fix in FIXES if fix != _DEVICE))
+    if row.process_count == 1:
+        return (_OWN_PROCESS, *(fix for fix in FIXES if fix != _DEVICE))
     first = Fix(
         "system",
         f"nvidia-smi topo -m, then start rank {row.rank} under numactl --cpunodebind=N --membind=N with the NUMA node of GPU {row.device_id}",
@@ -237,6 +247,12 @@ def _latest(row: LatestRank) -> Where:
     return Where(start_ns=start_ns, end_ns=row.latest_start_ns, device_id=row.device_id, pid=row.pid)
 
 
+_OWN_PROCESS = Fix(
+    "pytorch",
+    "torchrun --nproc-per-node=N with DistributedDataParallel, in place of one process (DataParallel) for all devices",
+    "a process for each device launches for it alone, and none waits for its turn",
+    source="https://docs.pytorch.org/docs/stable/notes/cuda.html#use-nn-parallel-distributeddataparallel-instead-of-multiprocessing-or-nn-dataparallel",
+)
 _DEVICE = Fix(
     "system",
     "nvidia-smi -q -d CLOCK,PERFORMANCE,POWER,TEMPERATURE on that device and on another; then equal clocks and power limits (-rgc, -pl),"

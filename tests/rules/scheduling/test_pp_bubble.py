@@ -82,7 +82,7 @@ def test_fires_where_one_thread_launches_for_all_stages(clinic: Clinic, stages: 
     # p stages, one at a time: p times the work, and the bubble of eight micro-batches a stage is left
     expected = stages * (1 - (stages - 1) / (9 * stages - 1))
     assert verdicts.finding(RULE)["gain"]["speedup_expected"] == pytest.approx(expected, rel=0.15)
-    assert not {"step-gap-scheduler", "prefill-blocks-decode"} & verdicts.found
+    assert not {"step-gap-scheduler", "prefill-blocks-decode", "straggler-rank"} & verdicts.found
 
 
 LAYOUTS = "tp,pp,p90_latency_s\n4,1,6.4\n2,2,{}\n"
