@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 import shutil
 import sqlite3
@@ -84,7 +85,8 @@ def replicate_kineto(source: Path, target: Path, events: int) -> None:
     with (gzip.open if source.suffix == ".gz" else open)(source, "rt") as packed:
         text = packed.read()
     start = text.index("[", text.index('"traceEvents"')) + 1
-    end = text.rindex("]")
+    _, behind = json.JSONDecoder().raw_decode(text, start - 1)  # the recorder's own messages may follow, in other lists
+    end = behind - 1
     body = text[start:end].rstrip()
     there = body.count('"ph":')
     times = [int(found[2]) for found in _EVENT_NUMBER.finditer(body) if found[1] == "ts"]
