@@ -51,17 +51,13 @@ def verdict(tuning: Tuning) -> str:
         return f"Nothing to change: {_speed(first)} tokens/s after {runs}, {tuning.ended}"
     return (
         f"{format_speedup(tuning.speedup)} faster: {_speed(first)} -> {_speed(last)} tokens/s in {runs}; {tuning.ended}"
-        f"{f'. {forbidden[0].upper()}{forbidden[1:]}' if forbidden else ''}"
+        f"{f'. {forbidden}' if forbidden else ''}"
     )
 
 
 def _forbidden(tuning: Tuning) -> str:
     """What is advised and may not be changed; empty where nothing is."""
-    by_reason: dict[str, list[str]] = {}
-    for trial in tuning.forbidden:
-        by_reason.setdefault(trial.note, []).append(f"`{trial.setting}`")
-    told = [f"{' and '.join(settings)} cannot be tried, since {reason}" for reason, settings in by_reason.items()]
-    return f"advised {'; '.join(told)}" if told else ""
+    return "; ".join(f"`{trial.setting}` is advised, but {trial.note}" for trial in tuning.forbidden)
 
 
 def _terminal(tuning: Tuning, presentation: Presentation) -> str:

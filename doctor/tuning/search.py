@@ -100,7 +100,7 @@ class _Search:
         better: Measured | None = None
         for suggestion in self._suggestions(diagnosis):
             if because := self._fixed.forbids(suggestion.setting):
-                if all(trial.setting != suggestion.text for trial in trials):
+                if all(trial.note != because for trial in trials):
                     trials.append(Trial(suggestion.rule, suggestion.text, (), Verdict.FORBIDDEN, note=because))
                 continue
             line = here.line.changed_by(suggestion.setting, self._manual)
