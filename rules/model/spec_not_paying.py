@@ -10,6 +10,8 @@ each one accepted. c is 0.07 unless the method says otherwise; v, the cost of ve
 in which fewer drafted tokens, or none, are faster by at least a tenth.
 Drafts of changing length may also keep the steps that verify them out of CUDA graphs. A log that counts replayed steps
 says so, and then the bound is that of launch-bound steps: how much slower than replayed ones these are, no log tells.
+A time-line without a log shows two models that take turns, and how much of the time is the smaller one's; whether that pays it cannot
+tell, and it asks.
 
 When it is not this: acceptance rates of two engines do not mean the same and are not used. A low rate with a long draft may still
 pay: the length decides. At a batch of one with L of two and more it nearly always pays.
@@ -17,7 +19,7 @@ pay: the length decides. At a batch of one with L of two and more it nearly alwa
 
 from typing import NamedTuple
 
-from doctor.rule import About, Cleared, Evidence, Finding, Fix, Rule, Severity, Sign, Stage, Threshold, Verdict
+from doctor.rule import About, Cleared, Evidence, Finding, Fix, Rule, Severity, Sign, Stage, Threshold, Verdict, Where
 
 ABOUT = About(
     id="spec-not-paying",
@@ -45,6 +47,10 @@ THRESHOLDS = {
     ),
     "most_promised": Threshold(3, "x", source="the cost of verifying is an estimate"),
     "min_ratio": Threshold(1.1, "x", source="rule of thumb: less is within the noise of a comparison"),
+    "min_draft_share": Threshold(0.05, "share of the window", source="less is not measurable"),
+    "large_draft_share": Threshold(
+        0.25, "share of the window", source="own H200 recordings: 0.28, 1.7x as fast without a draft"
+    ),
 }
 
 SQL = """
@@ -82,6 +88,27 @@ WHERE slow.load_count IS NOT DISTINCT FROM fast.load_count AND slow.request_rate
     AND slow.condition IS NOT DISTINCT FROM fast.condition AND slow.tensor_parallel_count IS NOT DISTINCT FROM fast.tensor_parallel_count AND slow.drafted > fast.drafted AND slow.rate_hz < fast.rate_hz
 ORDER BY fast.rate_hz / slow.rate_hz DESC LIMIT 1
 """
+
+
+TURNS_SQL = """
+SELECT draft_layer_count, draft_pass_count, draft_ns, target_layer_count, target_pass_count, first_start_ns, first_end_ns,
+    until_ns - from_ns AS window_ns, EXISTS (SELECT 1 FROM speculation WHERE accept_length_count IS NOT NULL) AS is_told
+FROM draft_pass, steady_window ORDER BY draft_ns DESC LIMIT 1
+"""
+
+
+class Turns(NamedTuple):
+    """Passes of a small and a large model in one time-line; layers are told by attention kernels."""
+
+    draft_layer_count: int
+    draft_pass_count: int
+    draft_ns: int
+    target_layer_count: int
+    target_pass_count: int
+    first_start_ns: int
+    first_end_ns: int
+    window_ns: int
+    is_told: bool
 
 
 class Acceptance(NamedTuple):
@@ -182,6 +209,29 @@ def judge_table(row: Drafts) -> Verdict:
     )
 
 
+def judge_turns(row: Turns) -> Verdict:
+    """A draft that takes a visible part of the window, and no word of what is accepted."""
+    share = row.draft_ns / row.window_ns
+    if row.is_told or share < THRESHOLDS["min_draft_share"].value:
+        return None
+    return Finding(
+        summary=f"two models take turns: {row.draft_pass_count} passes with {row.draft_layer_count} attention kernels, {share:.0%} of the window,"
+        f" between {row.target_pass_count} with {row.target_layer_count}; as a draft they pay only where its tokens are accepted, which no"
+        " time-line tells",
+        evidence=(
+            Evidence("passes of the draft", share, "share of window", Where(row.first_start_ns, row.first_end_ns)),
+            Evidence(
+                "draft passes for each of the large model", row.draft_pass_count / row.target_pass_count, "passes"
+            ),
+        ),
+        severity=Severity.MEDIUM if share >= THRESHOLDS["large_draft_share"].value else Severity.LOW,
+        confidence=0.5,
+        label="does the draft pay?",
+        question="read the mean acceptance length from the server's log or metrics (give it beside the trace), or run the same load without the"
+        " draft: the faster one stays.",
+    )
+
+
 FIXES = (
     Fix(
         "vllm",
@@ -232,6 +282,7 @@ RULE = Rule(
     verify="run the real load with and without speculation at its own concurrency: the faster one stays.",
     doc=__doc__,
     also=(
+        Sign(("draft_pass",), ("nsys-report", "nsys-sqlite", "kineto"), TURNS_SQL, Turns, judge_turns),
         Sign(("bench_row",), ("bench-table",), TABLE_SQL, Drafts, judge_table),
         Sign(("bench_count",), ("bench-table",), COUNTED_SQL, Acceptance, judge),
     ),
