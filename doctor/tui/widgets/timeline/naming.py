@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from doctor.case.timeline.drawing import Item, Lane
 from doctor.case.timeline.items import Work
 from doctor.tui.names import short_name
 
+_VERSION = re.compile(r"_v\d{4,5}$")
+"""Of a call of the CUDA runtime: which release brought it, as in `cudaMemcpyAsync_v3020`."""
 _UNITS = ((10**9, "s"), (10**6, "ms"), (10**3, "us"), (1, "ns"))
 
 
@@ -14,7 +18,7 @@ def item_name(item: Item) -> str:
     if item.work is Work.STEP:
         return f"step {item.item_id}"
     if item.name:
-        return short_name(item.name)
+        return _VERSION.sub("", short_name(item.name))
     return {Work.COPY: "copy", Work.MEMSET: "memset", Work.GRAPH: "CUDA graph"}.get(item.work, "unnamed")
 
 
