@@ -5,8 +5,8 @@ empty afterwards, and the device idles until the host has launched anew. Done on
 the token; done per layer, per sequence or per expert it serialises host and device.
 
 How it is detected: at least five waiting calls (stream, device or event synchronisation, small copies to the host) a
-usual step; where what comes back is too little for a forward pass (the layers of one long prompt), fifteen in all. The
-win is the run replayed without them, the longest one left in place, since one wait a step is needed.
+usual step; where what comes back is too little for a forward pass, or waits for an upload each time it comes (the layers of one
+long prompt), fifteen in all: the end of a step waits for what comes down. The win is the run replayed without them, the longest one left in place, since one wait a step is needed.
 
 When it is not this: a wait behind a busy device costs nothing, however long the call is: the replay then finds no win
 and the waits are named under ruled out. Waits that belong to a large pageable copy are `pageable-copies`; waits inside
@@ -46,6 +46,7 @@ THRESHOLDS = {
     ),
     "min_steps": Threshold(3, "steps", source="a cause seen once or twice is not what the run is made of"),
     "min_step_ops": Threshold(8, "device operations a step", source="one layer of a transformer has as many"),
+    "min_upload_share": Threshold(0.8, "share of the waits", source="NVIDIA/TensorRT-LLM PR#16680: one in every layer"),
     "small_copy_bytes": Threshold(65_536, "bytes", source="CUDA Runtime API: copies up to 64 KiB are staged"),
 }
 
@@ -76,7 +77,12 @@ SELECT count(*) FILTER (call_class = 'sync') AS sync_count, count(*) AS wait_cou
     arg_max(start_ns, dur_ns) AS longest_start_ns, arg_max(end_ns, dur_ns) AS longest_end_ns,
     (SELECT until_ns - from_ns FROM steady_window) AS window_ns,
     (SELECT avg(idle_ns) FROM device_busy) AS idle_ns, (SELECT median(op_count) FROM usual_step) AS step_op_count,
-    (SELECT count(*) FROM thread_call WHERE call_class = 'graph') AS graph_count
+    (SELECT count(*) FROM thread_call WHERE call_class = 'graph') AS graph_count,
+    (SELECT count(*) FROM device_op JOIN launch USING (device_op_id) JOIN thread_call AS up USING (host_call_id)
+        JOIN thread_call AS behind ON behind.source_id = up.source_id AND behind.pid = up.pid AND behind.tid = up.tid
+            AND behind.interval_id = up.interval_id + 1
+        WHERE kind = 'memcpy' AND copy_kind = 'htod' AND size_bytes <= $small_copy_bytes AND behind.call_class = 'sync' AND behind.step_kind = 'usual')
+        AS upload_wait_count
 FROM wait
 """
 
@@ -107,11 +113,14 @@ class StepWaits(NamedTuple):
     idle_ns: float | None
     step_op_count: float | None
     graph_count: int
+    upload_wait_count: int
 
     @property
     def is_of_parts(self) -> bool:
-        """True where what comes back is too little for a forward pass: a layer of a long prompt, not a step."""
-        return not self.graph_count and (self.step_op_count or 0) < THRESHOLDS["min_step_ops"].value
+        """True where what comes back is a layer of a long prompt, not a step: too little, or waiting for uploads only."""
+        is_small = (self.step_op_count or 0) < THRESHOLDS["min_step_ops"].value
+        is_of_uploads = self.upload_wait_count >= THRESHOLDS["min_upload_share"].value * max(self.wait_count, 1)
+        return not self.graph_count and (is_small or is_of_uploads)
 
 
 def judge(row: StepWaits) -> Verdict:
@@ -120,11 +129,12 @@ def judge(row: StepWaits) -> Verdict:
         return None
     per_step = row.wait_count / row.step_count
     least = THRESHOLDS["min_per_step"].value
-    if per_step < least and not (row.is_of_parts and row.wait_count >= least * THRESHOLDS["min_steps"].value):
+    is_of_parts = row.is_of_parts and per_step < least
+    if per_step < least and not (is_of_parts and row.wait_count >= least * THRESHOLDS["min_steps"].value):
         return None
     told = (
         f"{row.wait_count:,} waits for the device, one to {row.step_op_count or 0:.0f} operations"
-        if row.is_of_parts
+        if is_of_parts
         else f"{per_step:,.0f} waits for the device a step"
     )
     return Finding(

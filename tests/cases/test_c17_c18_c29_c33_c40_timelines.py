@@ -9,6 +9,7 @@ verdict. What a case does not tell (layers of a model, order of calls) is of our
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,44 @@ def test_c17_long_waits_while_the_device_works_are_no_fault(clinic: Clinic) -> N
     verdicts = clinic.verdicts(prefills(copies_in_layers=False, waits_behind_kernels=True))
     assert "sync-in-step" not in verdicts.found
     assert "sync-in-step" not in clinic.verdicts(prefills(copies_in_layers=False)).found
+
+
+LOST_US = (298.3e3 - 269.7e3) / LAYERS
+
+
+def blocking_call(program: Program) -> None:
+    """The old call, which returns when the copy is done; the host then makes what the layer needs."""
+    program.silence(20)
+    program.copy("HtoD pageable", 70_000, host_us=12)
+    program.events[-2]["name"] = "cudaMemcpy"
+    program.silence(LOST_US - 32)
+
+
+def operator_call(program: Program) -> None:
+    """`.to(device, dtype)` as the profiler of PyTorch records it, operators and all."""
+    with program.annotation("aten::to", "cpu_op"):
+        program.silence(20)
+        with program.annotation("aten::copy_", "cpu_op"):
+            program.copy("HtoD pageable", 256, host_us=10)
+            program.wait()
+    program.silence(LOST_US - 30)
+
+
+@pytest.mark.parametrize(
+    ("step", "prompts", "expected"),
+    [(blocking_call, 4, "pageable-copies"), (operator_call, 4, "sync-in-step"), (operator_call, 1, "sync-in-step")],
+    ids=["a blocking call", "operators", "one prompt alone"],
+)
+def test_c17_in_other_recordings(clinic: Clinic, step: Callable[[Program], None], prompts: int, expected: str) -> None:
+    program = Program()
+    for _ in range(prompts):
+        for _ in range(LAYERS):
+            step(program)
+            for _ in range(12):
+                program.launch(GEMM, 269.7e3 / LAYERS / 12, grid=FULL)
+        program.copy("DtoH pinned", 8)
+        program.wait()
+    assert clinic.verdicts(program).first == expected
 
 
 def decoding_with_experts_on_the_host(memory: str) -> Program:

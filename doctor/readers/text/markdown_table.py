@@ -21,6 +21,7 @@ MOST_TURNED_CELLS = 24
 MOST_LEAD_LINES = 16
 SPEED_CLUES = (
     "tok/s", "tokens/s", "tok/sec", "hroughput", "TPOT", "TTFT", "atency", "req/s", "reqs/s", "requests/s", "ITL",
+    "er second",
     "lapsed", "Wall", "wall", "RPS", "QPS", "esponse time", "ompletion time",
 )  # fmt: skip
 """Words of a line of headings, or of a first cell, that a figure of speed stands under or beside."""
