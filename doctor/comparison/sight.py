@@ -39,6 +39,7 @@ _INCIDENTS = frozenset(
         "engine_event",
         "missing_rank",
         "level_spike",
+        "draft_pass",
     }
 )
 """Tables of what went wrong: where evidence of their kind holds no rows of them, nothing did."""
