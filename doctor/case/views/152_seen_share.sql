@@ -1,6 +1,6 @@
 -- seen_share: by kind of interruption of a launching thread (pauses, late compilations), how many of those that a loop has lie in the window, as a
--- share. Between n steps there are n - 1: where the thread works about as long before the first and behind the last as between two, the window begins and ends
--- with a whole step, and one interruption is outside. Speaks of the thread that is interrupted for longest.
+-- share. Between n steps there are n - 1: where the thread works about as long (within a quarter, as for usual steps) before the first and behind the
+-- last as between two, the window begins and ends with a whole step, and one interruption is outside. Speaks of the thread interrupted for longest.
 CREATE TABLE seen_share AS
 WITH interruption AS (
     SELECT 'pause' AS kind, source_id, pid, tid, start_ns, end_ns FROM pause
@@ -21,7 +21,8 @@ worked AS (
 usual AS (
     SELECT kind, median(work_ns) FILTER (NOT is_at_edge) AS work_ns, count(*) AS worked_count FROM worked GROUP BY kind
 )
-SELECT kind, if(coalesce(bool_and(edge.work_ns BETWEEN 0.5 * usual.work_ns AND 1.5 * usual.work_ns), false), 1 - 1 / any_value(worked_count), 1.0)::DOUBLE AS seen_share
+SELECT kind, if(coalesce(bool_and(edge.work_ns BETWEEN 0.75 * usual.work_ns AND 1.25 * usual.work_ns), false), 1 - 1 / any_value(worked_count),
+    1.0)::DOUBLE AS seen_share
 FROM worked AS edge JOIN usual USING (kind)
 WHERE is_at_edge
 GROUP BY kind
