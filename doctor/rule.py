@@ -183,6 +183,7 @@ class Finding:
         fixes: replaces the rule's fixes where the trace allows exact numbers.
         speedup_bound: at most this, for rules without a cure whose evidence says so (a log, a table); None otherwise.
         speedup_expected: what is likely, likewise.
+        title: replaces the rule's, where the evidence shows another form of the problem.
         label: names the culprit in the finding's title, such as the range of a step gap.
         max_severity: a cap, for causes seen once only.
         verify: replaces the rule's, where the problem has several causes and each is seen to be gone in its own way.
@@ -200,6 +201,7 @@ class Finding:
     speedup_expected: float | None = None
     cleared: str = ""
     fixes: tuple[Fix, ...] = ()
+    title: str = ""
     label: str = ""
     max_severity: Severity = Severity.CRITICAL
     verify: str = ""

@@ -182,7 +182,8 @@ def _stated_gain(finding: Finding) -> Gain | None:
 
 
 def _title(rule: Rule, finding: Finding) -> str:
-    return f"{rule.about.title}: {finding.label}" if finding.label else rule.about.title
+    title = finding.title or rule.about.title
+    return f"{title}: {finding.label}" if finding.label else title
 
 
 def _verify(rule: Rule, finding: Finding) -> str:

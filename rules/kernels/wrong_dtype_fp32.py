@@ -4,13 +4,18 @@ What happens: fp32 matrix products run on the general-purpose units, an eighth t
 matrix units, and read twice the bytes. A checkpoint loaded without a dtype, or an autocast that was left out, does
 that to a whole model without any other sign.
 
-How it is detected: the share of fp32 products in the time of all matrix products, from kernel names (sgemm, ffma, simt).
-The win is the run replayed with each product at the device's own ratio: products that fill the device with large tiles
-are bound by arithmetic and gain the ratio of the units; all others are bound by bandwidth and gain two, as do long
-element-wise kernels. Where most of the products are fp32, so is what lies between them: attention over a prompt is two
-products in one kernel and gains the ratio, every other long kernel that does not name a 16-bit type two. In a log or a configuration: the type is float32, or the weights weigh at
-least 3.6 bytes a parameter. Beside an out-of-memory text the model's configuration is enough: a load that fails with more than 2.5 bytes a
-parameter in memory is wider than 16 bits, and so is a checkpoint in float32 that nothing narrows. It is critical where memory ran out.
+fp64 is worse still: numpy arrays are of that type unless told otherwise, and element-wise arithmetic with one such
+tensor hands it on. Devices not made for it reach a 64th of their fp32 rate.
+
+How it is detected: the share of fp32 and fp64 products in the time of all matrix products, from kernel names (sgemm,
+ffma, simt; dgemm, f64). The win is the run replayed with each product at the device's own ratio: products that fill the
+device with large tiles are bound by arithmetic and gain the ratio of the units; all others are bound by bandwidth and
+gain two (four from fp64), as do long element-wise kernels. Where most of the products are wide, so is what lies between
+them: attention over a prompt is two products in one kernel and gains the ratio, every other long kernel that does not
+name a 16-bit type gains by its bytes. In a log or a configuration: the type is float32, or the weights weigh at least
+3.6 bytes a parameter. Beside an out-of-memory text the model's configuration is enough: a load that fails with more
+than 2.5 bytes a parameter in memory is wider than 16 bits, and so is a checkpoint in float32 that nothing narrows. It
+is critical where memory ran out.
 
 When it is not this: norms, logits and expert routing in fp32 are intended and small. TF32 kernels use the matrix units
 already. Training in fp32 may be on purpose.
@@ -67,9 +72,10 @@ PRODUCTS = """
             * try_cast(regexp_extract(text.text, '(\\d{2,3})x(\\d{2,3})', 2) AS INTEGER), 0) >= $tile_elements
             AND NOT regexp_matches(lower(text.text), 'gemv|split_?k')
             AND coalesce(op.grid_blocks, 0) >= 0.5 * coalesce((SELECT max(sm_count) FROM device), 100) AS is_arithmetic_bound,
-        (SELECT 1.0 / time_share FROM half_rate) AS unit_ratio
-    FROM device_op AS op JOIN text ON text_id = name_id, steady_window
-    WHERE op.precision = 'fp32' AND op.start_ns >= from_ns AND op.start_ns < until_ns
+        op.precision, 1.0 / CASE op.precision WHEN 'fp64' THEN fp64_time_share ELSE time_share END AS unit_ratio,
+        CASE op.precision WHEN 'fp64' THEN 4.0 ELSE 2.0 END AS byte_ratio
+    FROM device_op AS op JOIN text ON text_id = name_id, steady_window, half_rate
+    WHERE op.precision IN ('fp32', 'fp64') AND op.start_ns >= from_ns AND op.start_ns < until_ns
         AND op.device_op_id NOT IN (SELECT device_op_id FROM fp32_attention)
 """
 
@@ -79,8 +85,9 @@ gemm AS (
     SELECT coalesce(sum(end_ns - start_ns), 0)::BIGINT AS gemm_ns
     FROM device_op, steady_window WHERE family = 'gemm' AND start_ns >= from_ns AND start_ns < until_ns
 )
-SELECT count(*) AS product_count, coalesce(sum(end_ns - start_ns), 0)::BIGINT AS fp32_ns, any_value(gemm_ns) AS gemm_ns,
-    coalesce(sum(end_ns - start_ns) FILTER (is_arithmetic_bound), 0)::BIGINT AS arithmetic_ns, any_value(unit_ratio)::DOUBLE AS unit_ratio,
+SELECT count(*) AS product_count, coalesce(sum(end_ns - start_ns), 0)::BIGINT AS wide_ns, any_value(gemm_ns) AS gemm_ns,
+    coalesce(sum(end_ns - start_ns) FILTER (precision = 'fp64'), 0)::BIGINT AS fp64_ns,
+    coalesce(sum(end_ns - start_ns) FILTER (is_arithmetic_bound), 0)::BIGINT AS arithmetic_ns, arg_max(unit_ratio, end_ns - start_ns)::DOUBLE AS unit_ratio,
     (SELECT sum(busy_ns)::BIGINT FROM device_busy) AS busy_ns, (SELECT max(name) FROM device) AS device_name,
     arg_max(start_ns, end_ns - start_ns) AS longest_start_ns, arg_max(end_ns, end_ns - start_ns) AS longest_end_ns,
     (SELECT count(*) FROM fp32_attention) AS attention_count
@@ -89,12 +96,13 @@ FROM product, gemm
 
 # A decode kernel reads the cache for one row a sequence: bound by bytes.
 OTHERS = """
-    SELECT device_op_id, (SELECT 1.0 / time_share FROM half_rate) AS unit_ratio,
+    SELECT device_op_id, 1.0 / if(is_fp64, fp64_time_share, time_share) AS unit_ratio, if(is_fp64, 4.0, 2.0) AS byte_ratio,
         is_whole AND coalesce(grid_blocks, 0) >= 0.5 * coalesce((SELECT max(sm_count) FROM device), 100)
             AND (family = 'attention' OR regexp_matches(lower(text.text), 'prefill|attention|attn|fmha'))
             AND NOT regexp_matches(lower(text.text), 'decode|split|combine|reduce') AS is_prompt
-    FROM device_op AS op JOIN text ON text_id = name_id, steady_window, (
-        SELECT sum(end_ns - start_ns) FILTER (precision = 'fp32') >= $whole_share * sum(end_ns - start_ns) AS is_whole
+    FROM device_op AS op JOIN text ON text_id = name_id, steady_window, half_rate, (
+        SELECT sum(end_ns - start_ns) FILTER (precision IN ('fp32', 'fp64')) >= $whole_share * sum(end_ns - start_ns) AS is_whole,
+            coalesce(sum(end_ns - start_ns) FILTER (precision = 'fp64') >= $whole_share * sum(end_ns - start_ns), false) AS is_fp64
         FROM device_op, steady_window WHERE family = 'gemm' AND start_ns >= from_ns AND start_ns < until_ns)
     WHERE end_ns - op.start_ns >= $long_ns AND op.start_ns >= from_ns AND op.start_ns < until_ns
         AND (family IN ('elementwise', 'activation', 'norm', 'softmax', 'concat', 'rope', 'reduction')
@@ -107,13 +115,13 @@ CURE = Cure(
         CureStep(
             Target.DEVICE_OP,
             Act.SCALE,
-            f"SELECT device_op_id, 1.0 / CASE WHEN is_arithmetic_bound THEN unit_ratio ELSE 2.0 END FROM ({PRODUCTS})",
+            f"SELECT device_op_id, 1.0 / if(is_arithmetic_bound, unit_ratio, byte_ratio) FROM ({PRODUCTS})",
             values={"tile_elements": THRESHOLDS["tile_elements"].value},
         ),
         CureStep(
             Target.DEVICE_OP,
             Act.SCALE,
-            f"SELECT device_op_id, 1.0 / CASE WHEN is_prompt THEN unit_ratio ELSE 2.0 END FROM ({OTHERS})",
+            f"SELECT device_op_id, 1.0 / if(is_prompt, unit_ratio, byte_ratio) FROM ({OTHERS})",
             values={name: THRESHOLDS[name].value for name in ("long_ns", "whole_share")},
         ),
     ),
@@ -122,12 +130,13 @@ CURE = Cure(
 )
 
 
-class Fp32Products(NamedTuple):
-    """fp32 matrix products of the window."""
+class WideProducts(NamedTuple):
+    """fp32 and fp64 matrix products of the window."""
 
     product_count: int
-    fp32_ns: int
+    wide_ns: int
     gemm_ns: int | None
+    fp64_ns: int
     arithmetic_ns: int
     unit_ratio: float | None
     busy_ns: int | None
@@ -137,7 +146,7 @@ class Fp32Products(NamedTuple):
     attention_count: int
 
 
-def judge(row: Fp32Products) -> Verdict:
+def judge(row: WideProducts) -> Verdict:
     """A fifth of the time of all products."""
     if not row.product_count and row.attention_count:
         return Cleared(
@@ -145,27 +154,27 @@ def judge(row: Fp32Products) -> Verdict:
         )
     if not row.product_count or not row.gemm_ns or not row.busy_ns:
         return None
-    share = row.fp32_ns / row.gemm_ns
+    share = row.wide_ns / row.gemm_ns
     if share < THRESHOLDS["min_share"].value:
         return None
+    is_double = row.fp64_ns > 0.5 * row.wide_ns
+    name = "fp64" if is_double else "fp32"
+    longest = Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns)
     return Finding(
-        summary=f"{share:.0%} of the matrix-product time is fp32 ({row.product_count:,} kernels, {row.fp32_ns / row.busy_ns:.0%} of"
+        summary=f"{share:.0%} of the matrix-product time is {name} ({row.product_count:,} kernels, {row.wide_ns / row.busy_ns:.0%} of"
         f" the device's time)",
         evidence=(
-            Evidence("fp32 matrix products", share, "share of matrix-product time"),
-            Evidence("fp32 matrix products", row.fp32_ns / row.busy_ns, "share of device time"),
-            Evidence(
-                "longest of them",
-                ((row.longest_end_ns or 0) - (row.longest_start_ns or 0)) / 1e3,
-                "us",
-                Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns),
-            ),
-            Evidence("of these bound by arithmetic", row.arithmetic_ns / max(row.fp32_ns, 1), "share of their time"),
-            Evidence("16-bit units against fp32 on this device", row.unit_ratio or 0.0, "x, as reached"),
+            Evidence(f"{name} matrix products", share, "share of matrix-product time"),
+            Evidence(f"{name} matrix products", row.wide_ns / row.busy_ns, "share of device time"),
+            Evidence("longest of them", ((row.longest_end_ns or 0) - (row.longest_start_ns or 0)) / 1e3, "us", longest),
+            Evidence("of these bound by arithmetic", row.arithmetic_ns / max(row.wide_ns, 1), "share of their time"),
+            Evidence(f"16-bit units against {name} on this device", row.unit_ratio or 0.0, "x, as reached"),
         ),
         cure=CURE,
         confidence=0.85,
-        cleared=f"{share:.0%} of the matrix-product time is fp32, but other things hold the run up",
+        title="The model computes in fp64" if is_double else "",
+        fixes=DOUBLE_FIXES if is_double else (),
+        cleared=f"{share:.0%} of the matrix-product time is {name}, but other things hold the run up",
     )
 
 
@@ -233,6 +242,21 @@ def saved_bytes(row: TypeOfWeights, by_weight: bool) -> int | None:
     return 2 * row.parameter_count if row.parameter_count and row.is_failed else None
 
 
+DOUBLE_FIXES = (
+    Fix(
+        "pytorch",
+        "model.to(torch.bfloat16) and inputs of that type (torch.float32 where digits matter); torch.from_numpy(array).float():"
+        " numpy arrays are float64 unless told otherwise; no torch.set_default_dtype(torch.float64)",
+        "one tensor of 64 bits widens what is computed with it; 16 bits run on the matrix units and are a quarter of the bytes",
+        source="https://docs.pytorch.org/docs/stable/generated/torch.from_numpy.html",
+    ),
+    Fix(
+        "transformers",
+        "from_pretrained(..., dtype=torch.bfloat16); no model.double()",
+        "weights and activations of 16 bits",
+        source="https://huggingface.co/docs/transformers/main_classes/model",
+    ),
+)
 FIXES = (
     Fix(
         "pytorch",
@@ -276,10 +300,10 @@ RULE = Rule(
     about=ABOUT,
     thresholds=THRESHOLDS,
     sql=SQL,
-    row=Fp32Products,
+    row=WideProducts,
     judge=judge,
     fixes=FIXES,
-    verify="record again: kernel names say bf16, f16 or nvjet in place of sgemm and ffma; weights take two bytes a parameter.",
+    verify="record again: kernel names say bf16, f16 or nvjet in place of sgemm, ffma, dgemm and f64; weights take two bytes a parameter.",
     doc=__doc__,
     also=(Sign(("weight_type",), ("engine-log", "engine-config"), SETTING_SQL, TypeOfWeights, judge_setting),),
 )

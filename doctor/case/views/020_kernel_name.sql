@@ -48,7 +48,7 @@ sorted AS (
 SELECT name_id, name,
     family::work_family AS family,
     (CASE WHEN family <> 'gemm' THEN NULL
-        WHEN regexp_matches(word, 'dgemm|f64|double') THEN 'fp64'
+        WHEN regexp_matches(word, 'dgemm|dgemv|(^|[^a-z0-9])f64|\bdouble\b|(^|[^a-z])d\d+gemm|^cijk_[a-z]+_[a-z]+_db_') THEN 'fp64'
         WHEN regexp_matches(word, 'marlin|awq|gptq|int4|_w4|u4|s4_|exllama') THEN 'int4'
         WHEN regexp_matches(word, 'int8|imma|i8i8|_i8|s8_|igemm|s8s8') THEN 'int8'
         WHEN regexp_matches(word, 'e4m3|e5m2|fp8|qmma|_f8|float8') THEN 'fp8'

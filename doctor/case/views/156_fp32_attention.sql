@@ -1,9 +1,14 @@
--- half_rate: the time that an fp32 product takes on the 16-bit matrix units of the largest device, as a share of its time.
+-- half_rate: the time that an fp32 and an fp64 product take on the 16-bit matrix units of the largest device, as shares of theirs.
 -- Dense bf16 (fp16 before Ampere) against fp32, by vendor datasheets: B200 2250/75, H100 and H200 989/67, RTX 40 165/83, A10 and RTX 30 70/35
--- (with fp32 accumulation), A100 312/19.5, T4 65/8.1, V100 125/15.7, MI300X 1307/163. Four fifths of the ratio: measured bf16 products reach
--- about 0.8 of the peak, fp32 ones nearly all of theirs.
+-- (with fp32 accumulation), A100 312/19.5, T4 65/8.1, V100 125/15.7, MI300X 1307/163. Against fp64, on matrix units where they take it: B200
+-- 2250/37, B300 2250/1.3, H100 and H200 989/67, A100 312/19.5, V100 125/7.8, MI300X 1307/163; devices not made for it have one 64th (one 32nd
+-- before Ampere) of their fp32 rate: RTX 40 165/1.29, RTX 30 71/0.56, T4 65/0.25. Four fifths of the ratio: measured bf16 products reach about
+-- 0.8 of the peak, fp32 and fp64 ones nearly all of theirs.
 CREATE TABLE half_rate AS
-SELECT 1.0 / greatest(2.0, 0.8 * coalesce((
+WITH largest AS (
+    SELECT vendor, compute_major, compute_minor FROM device ORDER BY memory_bytes DESC NULLS LAST LIMIT 1
+),
+ratio AS (
     SELECT CASE
         WHEN vendor = 'amd' THEN 8.0
         WHEN compute_major >= 10 THEN 30.0
@@ -11,8 +16,21 @@ SELECT 1.0 / greatest(2.0, 0.8 * coalesce((
         WHEN compute_major = 8 AND compute_minor = 0 THEN 16.0
         WHEN compute_major = 8 THEN 2.0
         WHEN compute_major = 7 THEN 8.0
-        ELSE 2.0 END
-    FROM device ORDER BY memory_bytes DESC NULLS LAST LIMIT 1), 8.0))::DOUBLE AS time_share;
+        ELSE 2.0 END AS fp32_ratio,
+    CASE
+        WHEN vendor = 'amd' THEN 8.0
+        WHEN compute_major >= 12 THEN 128.0
+        WHEN compute_major >= 10 THEN if(compute_minor = 0, 60.0, 1700.0)
+        WHEN compute_major = 9 THEN 14.8
+        WHEN compute_major = 8 AND compute_minor = 0 THEN 16.0
+        WHEN compute_major = 8 THEN 128.0
+        WHEN compute_major = 7 AND compute_minor = 0 THEN 16.0
+        WHEN compute_major = 7 THEN 256.0
+        ELSE 4.0 END AS fp64_ratio
+    FROM largest
+)
+SELECT (1.0 / greatest(2.0, 0.8 * coalesce((SELECT fp32_ratio FROM ratio), 8.0)))::DOUBLE AS time_share,
+    (1.0 / greatest(4.0, 0.8 * coalesce((SELECT fp64_ratio FROM ratio), 16.0)))::DOUBLE AS fp64_time_share;
 
 -- fp32_attention: fp32 products around a softmax in a model whose other products are of 16 bits: attention without a fused kernel widens its
 -- operands. The type of the model has nothing to do with them. The product behind the softmax is the first fp32 one of the next twelve

@@ -1,9 +1,18 @@
 from __future__ import annotations
 
+import pytest
+
 from tests.support.trace_builder import ADD, GEMM, HEAD_GEMM, SGEMM, Program, decode_step
 from tests.support.verdicts import Clinic
 
 RULE = "wrong-dtype-fp32"
+DOUBLE = (
+    "sm90_xmma_gemm_f64f64_f64f64_f64_nn_n_tilesize128x64x16_stage3_warpsize2x2x1_tensor16x8x8_execute_kernel__5x_cublas",
+    "void cutlass::Kernel2<cutlass_80_tensorop_d884gemm_128x64_16x3_nn_align1>(cutlass_80_tensorop_d884gemm::Params)",
+    "volta_dgemm_128x64_nt",
+    "Cijk_Ailk_Bljk_DB_MT128x128x16_MI16x16x4x1_SN",
+)
+DOUBLE_GEMV = "void gemv2T_kernel_val<int, int, double, double, double, double, 128, 16, 4, 4, false>"
 TF32 = "cutlass_80_tensorop_s1688gemm_128x128_16x5_tn_align4"
 
 
@@ -77,3 +86,33 @@ def test_attention_over_prompts_gains_the_ratio_where_the_whole_model_is_fp32(cl
 
     # 9 of 21 ms are attention: about 1/12 of it is left, or half of it where it reads a cache
     assert expected("_prefill_kernel", SGEMM) > 1.8 * expected("_decode_kernel", SGEMM)
+
+
+@pytest.mark.parametrize("product", DOUBLE)
+def test_says_fp64_and_promises_the_ratio_of_the_units(clinic: Clinic, product: str) -> None:
+    program = Program(compute_capability=(9, 0))
+    for _ in range(5):
+        step(program, product, 900)
+    finding = clinic.verdicts(program).finding(RULE)
+    assert finding["title"] == "The model computes in fp64"
+    assert "numpy" in finding["fixes"][0]["setting"]
+    # four fifths of 989 / 67 TFLOP/s on the products, little else in the step
+    assert 7 < finding["gain"]["speedup_expected"] < 12
+
+
+def test_fp64_costs_most_where_a_device_is_not_made_for_it(clinic: Clinic) -> None:
+    def expected(compute_capability: tuple[int, int], product: str) -> float:
+        program = Program(compute_capability=compute_capability)
+        for _ in range(4):
+            step(program, product, 9000)
+        return float(clinic.verdicts(program).finding(RULE)["gain"]["speedup_expected"])
+
+    assert expected((8, 9), DOUBLE[1]) > 4 * expected((8, 0), DOUBLE[1])
+    assert expected((8, 9), DOUBLE_GEMV) == pytest.approx(4, rel=0.1)  # bound by bytes: eight against two
+
+
+def test_a_double_buffer_is_no_double(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(5):
+        step(program, "void gemm_double_buffer_kernel<__nv_bfloat16, 64>", 200)
+    assert RULE not in clinic.verdicts(program).found
