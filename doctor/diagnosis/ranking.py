@@ -14,7 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from doctor.diagnosis.outcome import MEASURABLE_SPEEDUP, Gain, RankedFinding, RuledOut
-from doctor.replay.win import Replay, Win
+from doctor.replay.promise import Win
+from doctor.replay.win import Replay
 from doctor.rule import Finding, Rule, Severity, Stage
 from doctor.units import format_share, format_speedup
 

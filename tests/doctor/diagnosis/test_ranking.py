@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from doctor.diagnosis.ranking import Ranked, Suspect, rank
-from doctor.replay.win import Win
+from doctor.replay.promise import Win
 from doctor.rule import Cure, Finding, Severity, Stage
 from tests.support.rule_files import rule
 
