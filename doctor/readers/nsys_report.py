@@ -23,6 +23,7 @@ from doctor.formats.nsys_export.tables import ExportTable, Only
 from doctor.formats.nsys_report.container import is_report
 from doctor.formats.nsys_report.event_kinds import NVTX_EVENTS, PROCESSES
 from doctor.formats.nsys_report.report import NsysReport, open_report
+from doctor.formats.nsys_report.spread_rows import SpreadRows
 from doctor.formats.nsys_report.target import Row
 from doctor.formats.private_paths import executable_name
 from doctor.readers.ahead import read_ahead
@@ -68,6 +69,9 @@ class _Conversion:
         self._codes = read_codes(self._tables)
         self._events = _tables_of_events(self._strings, self._codes)
         self._domains: dict[tuple[int, int], str] = {}
+        self._named_ranges = TableOfEvents(
+            "nvtx_range", lambda rows: nvtx.ranges_and_others(rows, self._strings, self._domains)
+        )
         self._waiting: list[pa.RecordBatch] = []
         self._pids: set[int] = set()
         self._levels: set[str] = set()
@@ -76,7 +80,7 @@ class _Conversion:
         """Yield rows of events, then of the machine, then the facts."""
         for part in self._report.spread_rows(progress):
             if part.table is NVTX_EVENTS:
-                yield from self._ranges(part.whole())
+                yield from self._ranges(part)
             elif part.table is PROCESSES:
                 self._tables.note_processes(part.whole())
             elif part.table.name in self._events:
@@ -93,14 +97,18 @@ class _Conversion:
             yield from self._batch(kind, rows)
         yield self._facts()
 
-    def _ranges(self, rows: pa.RecordBatch) -> Iterator[TableBatch]:
-        created = rows.filter(pc.equal(rows.column("eventType"), NVTX_DOMAIN_CREATED))
+    def _ranges(self, part: SpreadRows) -> Iterator[TableBatch]:
+        repeated = part.used()
+        created = repeated.filter(pc.equal(repeated.column("eventType"), NVTX_DOMAIN_CREATED))
         if created.num_rows:
             self._domains.update(nvtx.read_domains(_OneTable(created), self._strings))
+            self._named_ranges.convert_anew()
+        if pc.all(self._has_domain_name(repeated)).as_py():
+            yield from self._batch("nvtx_range", _only_ranges(self._named_ranges.rows(part)))
+            return
+        rows = part.whole()
         is_known = self._has_domain_name(rows)
-        unknown = rows.filter(pc.invert(is_known))
-        if unknown.num_rows:
-            self._waiting.append(unknown)
+        self._waiting.append(rows.filter(pc.invert(is_known)))
         yield from self._batch("nvtx_range", nvtx.ranges(rows.filter(is_known), self._strings, self._domains))
 
     def _has_domain_name(self, rows: pa.RecordBatch) -> pa.Array:
@@ -140,6 +148,13 @@ class _Conversion:
             clock_offset_ns=session.start_times.utc_ns,
             graph_trace_level=session.graph_trace_level or level,
         )
+
+
+def _only_ranges(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows with a kind, and ends where there are any."""
+    kinds, starts, ends = (rows.column(name) for name in ("range_kind", "start_ns", "end_ns"))
+    rows = rows.set_column(rows.schema.get_field_index("end_ns"), "end_ns", nvtx.ends(starts, ends))
+    return rows.filter(kinds.is_valid()) if kinds.null_count else rows
 
 
 def _tables_of_events(strings: StringTable, codes: Codes) -> Mapping[str, TableOfEvents]:

@@ -27,6 +27,7 @@ OWN_NUMBERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": _ON_STREAM,
         "CUPTI_ACTIVITY_KIND_RUNTIME": {**_TIMES, "correlation_id": "correlationId", "return_value": "returnValue"},
         "OSRT_API": {**_TIMES, "return_value": "returnValue"},
+        "NVTX_EVENTS": _TIMES,
         "PROFILER_OVERHEAD": _TIMES,
         "CUPTI_ACTIVITY_KIND_OVERHEAD": _TIMES,
     }
@@ -44,6 +45,10 @@ class TableOfEvents:
         self._convert = convert
         self._known: KnownRows | None = None
         self._columns: dict[str, KnownValues] = {}
+
+    def convert_anew(self) -> None:
+        """Forget what was converted: what it depends on is another by now."""
+        self._known = None
 
     def rows(self, part: SpreadRows) -> pa.RecordBatch:
         """The rows of a batch of events, in their order."""

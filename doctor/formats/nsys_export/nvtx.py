@@ -31,14 +31,19 @@ def read_domains(tables: ExportTables, strings: StringTable) -> Domains:
 
 def ranges(batch: pa.RecordBatch, strings: StringTable, domains: Domains) -> pa.RecordBatch:
     """Rows of `nvtx_range` out of NVTX_EVENTS; event types that are no range or mark are left out."""
-    batch = batch.filter(pc.is_in(batch.column("eventType"), pa.array(list(RANGE_KINDS), pa.int64())))
+    is_range = pc.is_in(batch.column("eventType"), pa.array(list(RANGE_KINDS), pa.int64()))
+    return ranges_and_others(batch.filter(is_range), strings, domains)
+
+
+def ranges_and_others(batch: pa.RecordBatch, strings: StringTable, domains: Domains) -> pa.RecordBatch:
+    """A row of `nvtx_range` for each of NVTX_EVENTS; without a kind where it is no range or mark."""
     pids = process_ids(batch.column("globalTid"))
     return pa.RecordBatch.from_pydict(
         {
             "pid": pids,
             "tid": thread_ids(batch.column("globalTid")),
             "start_ns": batch.column("start"),
-            "end_ns": _ends(batch),
+            "end_ns": ends(batch.column("start"), batch.column("end")),
             "name": column_without_folders(_texts(batch, strings)),
             "domain": _domain_names(pids, batch.column("domainId"), domains),
             "range_kind": translate(batch.column("eventType"), RANGE_KINDS),
@@ -46,11 +51,10 @@ def ranges(batch: pa.RecordBatch, strings: StringTable, domains: Domains) -> pa.
     )
 
 
-def _ends(batch: pa.RecordBatch) -> pa.Array:
+def ends(starts: pa.Array, written: pa.Array) -> pa.Array:
     """Ends, NULL where there is none. Exports up to 2021 know no NULL and write 0, which lies before any start."""
-    starts, ends = batch.column("start"), batch.column("end")
-    is_absent = pc.fill_null(pc.and_(pc.equal(ends, 0), pc.greater(starts, 0)), False)
-    return pc.if_else(is_absent, pa.scalar(None, pa.int64()), ends)
+    is_absent = pc.fill_null(pc.and_(pc.equal(written, 0), pc.greater(starts, 0)), False)
+    return pc.if_else(is_absent, pa.scalar(None, pa.int64()), written)
 
 
 def _texts(batch: pa.RecordBatch, strings: StringTable) -> pa.Array:

@@ -23,10 +23,13 @@ VARYING = frozenset(
     {
         *("start", "end", "timestamp", "correlationId", "returnValue", "bytes", "address", "virtualAddress"),
         *("gridId", "graphNodeId", "originalGraphNodeId", "eventId", "eventSyncId", "rangeId"),
-        "localMemoryPoolUtilizedSize",
+        *("localMemoryPoolUtilizedSize", "overheadType"),
     }
 )
-"""Columns of whole numbers that are mostly others in each event; the rest of a recording's events repeats itself."""
+"""Columns of whole numbers that are mostly others in each event; the rest of a recording's events repeats itself.
+
+The kind of an overhead lies where a call of the same look has what it returned.
+"""
 
 INTEGER = "integer"
 TEXT = "text"
@@ -62,6 +65,7 @@ class EventTable:
         columns: in the export's order.
         classes: values of eventClass that belong here; None where the table has no such test.
         needs: path of a submessage that has to be there (copies and memory sets share a type).
+        also_varying: numbers that fill no column and are others in each event.
     """
 
     name: str
@@ -70,6 +74,7 @@ class EventTable:
     columns: tuple[Column, ...]
     classes: frozenset[int] | None = None
     needs: Path | None = None
+    also_varying: tuple[Path, ...] = ()
 
 
 CUDA_PAYLOAD, TRACE_PAYLOAD, NVTX_PAYLOAD, DIAGNOSTIC_PAYLOAD, MEMORY_PAYLOAD = 107, 108, 102, 110, 123
@@ -174,6 +179,7 @@ CUDA_EVENT = EventTable(
     frozenset({127}),
     CUDA_PAYLOAD,
     (Column("timestamp", (1,)), *_PLACE, Column("eventId", (106, 1)), Column("eventSyncId", (106, 2))),
+    also_varying=((2,),),  # the time once more
 )
 GRAPH_TRACE = EventTable(
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",

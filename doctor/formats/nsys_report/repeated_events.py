@@ -150,13 +150,13 @@ class _TemplateRows:
         self.table = table
         self.num_rows = 0
         self._varying = [index for index, column in enumerate(table.columns) if column.name in VARYING]
-        self._paths = [table.columns[index].path for index in self._varying]
+        self._paths = [*(table.columns[index].path for index in self._varying), *table.also_varying]
         self._known: KnownRows | None = None
         self._first: Ints = np.zeros((len(self._varying), 0), dtype=np.int64)
         self._extra: Ints = self._first.copy()
 
     def places(self, event: bytes) -> Places:
-        """Where the varying numbers of an event are."""
+        """Where the varying numbers of an event are; those of columns come first."""
         payload = list(wire.read_spans(event))[-1]
         found = _places(event, payload, frozenset(self._paths), frozenset(path[:-1] for path in self._paths))
         return [found.get(path) for path in self._paths]
@@ -164,7 +164,8 @@ class _TemplateRows:
     def add(self, examples: list[_Example]) -> None:
         """Take the rows of events that became templates."""
         self._known = self._with([example.row for example in examples])
-        places = [[place or (_ABSENT, 1) for place in example.places] for example in examples]
+        count = len(self._varying)
+        places = [[place or (_ABSENT, 1) for place in example.places[:count]] for example in examples]
         first, size = np.array(places, dtype=np.int64).reshape(len(examples), -1, 2).T
         self._first = np.hstack([self._first, first])
         self._extra = np.hstack([self._extra, size - 1])

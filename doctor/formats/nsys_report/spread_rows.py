@@ -78,6 +78,10 @@ class SpreadRows:
         first, extra = (np.broadcast_to(one, self.row.shape)[is_read] for one in (place.first, place.extra))
         return Numbers(numbers_at(self.buffer, self.start[is_read] + first, extra), is_read)
 
+    def used(self) -> pa.RecordBatch:
+        """The known rows that events have, each once."""
+        return self.known.batch.take(pa.array(np.flatnonzero(np.bincount(self.row))))
+
     def whole(self) -> pa.RecordBatch:
         """Every column of every row."""
         names = [column.name for column in self.table.columns]

@@ -31,11 +31,13 @@ LEAST_REPEATS = 4
 """To learn a template takes as long as to read many events field by field at once, or a few alone."""
 
 Words = NDArray[np.uint64]
+Numbers = NDArray[np.int16]
 
 _CONTINUES = np.uint64(0x8080_8080_8080_8080)
 _CONTINUES_OR_HEAD = np.uint64(0x8080_8080_FFFF_FFFF)
 """The first four bytes hold the type of the event and the tag of its payload."""
-_KEY_BITS = 16
+_KEY_BITS = 18
+"""Two templates under one key leave all events of one of them without one; more bits miss the caches."""
 _SIZE_BITS = 16
 _TAIL = np.array([(1 << 64) - 1, *((1 << 8 * count) - 1 for count in range(1, 8))], dtype=np.uint64)
 _FACTORS = np.random.default_rng(79).integers(1, 1 << 63, MOST_WORDS + 1, dtype=np.uint64) | np.uint64(1)
@@ -135,8 +137,8 @@ class Templates:
         self._kind: Ints = np.full(1, -1, dtype=np.int64)
         self._number: Ints = np.zeros(1, dtype=np.int64)
         self._seen: dict[int, int] = {}
-        self._layout_at: Ints = np.zeros(1 << _KEY_BITS, dtype=np.int64)
-        self._template_at: Ints = np.zeros(1 << _KEY_BITS, dtype=np.int64)
+        self._layout_at: Numbers = np.zeros(1 << _KEY_BITS, dtype=np.int16)
+        self._template_at: Numbers = np.zeros(1 << _KEY_BITS, dtype=np.int16)
 
     def match(self, rows: Rows) -> Ints:
         """The number that was given to the template that each event fits, 0 where it fits none."""
@@ -198,7 +200,7 @@ class Templates:
         return rows[first[counts >= LEAST_REPEATS]]
 
 
-def _placed(places: Ints, slots: Ints, first_number: int) -> list[int]:
+def _placed(places: Numbers, slots: Ints, first_number: int) -> list[int]:
     """Number things at free places, from `first_number` on; which of them got one."""
     chosen: list[int] = []
     for index, slot in enumerate(slots.tolist()):
@@ -208,9 +210,9 @@ def _placed(places: Ints, slots: Ints, first_number: int) -> list[int]:
     return chosen
 
 
-def _kind(layout: Ints, size: Ints) -> Ints:
+def _kind(layout: Numbers, size: Ints) -> Ints:
     """Layout and size of an event as one number, to compare them at once."""
-    return (layout << _SIZE_BITS) | size
+    return (layout.astype(np.int64) << _SIZE_BITS) | size
 
 
 def _slots(keys: Words) -> Ints:

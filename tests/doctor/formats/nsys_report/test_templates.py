@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from tests.support.native_reports import (
     GLOBAL_PID,
     HEALTHY,
     SICK,
+    TID,
     assert_templates_change_nothing,
     call,
     chunk,
@@ -145,6 +147,22 @@ def test_most_of_a_recording_that_repeats_itself_fits_templates() -> None:
     repeated.learn(side_by_side(known), list(RowDecoder(EVENT_TABLES, EventCounts()).decode(known)))
     assert repeated.match(side_by_side([kernel(5000 + index, index % 5) for index in range(50)])).all()
     assert not repeated.match(side_by_side([kernel(5000, 5)])).any()
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda index: event(127, 107, {1: index, 2: index, 3: index, 6: 7, 8: GLOBAL_PID, 106: {1: 9}}),
+        lambda index: event(48, 108, {1: index, 2: index + 5, 3: index, 6: 102, 7: 3, 8: index % 7, 13: TID}),
+    ],
+    ids=["CUDA events, whose time is there twice", "overheads, with their kind where calls have what they returned"],
+)
+def test_what_varies_beside_the_columns_keeps_no_event_from_repeating(made: Callable[[int], bytes]) -> None:
+    calls = [event(48, 108, {1: i, 2: i + 5, 3: i, 6: 0, 7: 3, 8: i % 7, 13: TID}) for i in range(1000, 1050)]
+    known = [*calls, *map(made, range(1000, 1050))]
+    repeated = RepeatedEvents(EVENT_TABLES)
+    repeated.learn(side_by_side(known), list(RowDecoder(EVENT_TABLES, EventCounts()).decode(known)))
+    assert repeated.match(side_by_side([made(index) for index in range(5000, 5050)])).all()
 
 
 def side_by_side(raws: list[bytes]) -> Events:
