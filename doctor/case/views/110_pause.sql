@@ -152,7 +152,7 @@ operator AS (
     SELECT host_call_id, longest.start_ns AS from_ns, longest.end_ns AS until_ns, operation.start_ns, operation.end_ns
     FROM longest JOIN (
         SELECT source_id, tid, start_ns + shift_ns AS start_ns, end_ns + shift_ns AS end_ns
-        FROM host_op JOIN timeline_source USING (source_id) WHERE op_kind = 'cpu_op' AND end_ns - host_op.start_ns > 10000
+        FROM host_op JOIN timeline_source USING (source_id) WHERE op_kind = 'cpu_op' AND end_ns - host_op.start_ns > 100000
     ) AS operation ON operation.source_id = longest.source_id AND operation.tid = longest.tid
         AND operation.start_ns < longest.end_ns AND operation.end_ns > longest.start_ns
 ),
@@ -169,11 +169,15 @@ worked AS (
     )
     GROUP BY host_call_id
 ),
+last_launch AS (
+    SELECT longest.host_call_id, longest.source_id, longest.pid, longest.end_ns, call.host_call_id AS launch_id, call.start_ns AS launch_ns
+    FROM longest ASOF JOIN (SELECT source_id, pid, host_call_id, start_ns FROM thread_call WHERE is_launching) AS call
+        ON call.source_id = longest.source_id AND call.pid = longest.pid AND longest.end_ns > call.start_ns
+),
 launched AS (
-    SELECT call.source_id, call.pid, call.start_ns, max(op.copy_kind = 'htod') AS is_upload
-    FROM thread_call AS call JOIN launch USING (host_call_id) JOIN device_op AS op ON op.device_op_id = launch.device_op_id
-    SEMI JOIN longest ON longest.source_id = call.source_id AND longest.pid = call.pid
-    GROUP BY call.source_id, call.pid, call.start_ns
+    SELECT last_launch.host_call_id, coalesce(bool_or(op.copy_kind = 'htod'), false) AS is_upload
+    FROM last_launch LEFT JOIN launch ON launch.host_call_id = launch_id LEFT JOIN device_op AS op ON op.device_op_id = launch.device_op_id
+    GROUP BY last_launch.host_call_id
 ),
 waited AS (
     SELECT source_id, pid, start_ns, max(end_ns) OVER (PARTITION BY source_id, pid ORDER BY start_ns) AS end_ns
@@ -181,10 +185,9 @@ waited AS (
     WHERE call_class = 'sync' OR is_blocking_copy OR base_name IN ('cudaEventQuery', 'cudaStreamQuery', 'cuEventQuery', 'cuStreamQuery', 'hipEventQuery')
 ),
 rest AS (
-    SELECT longest.host_call_id, NOT coalesce(launched.is_upload, false) AND coalesce(waited.end_ns > launched.start_ns, false) AS is_at_rest
-    FROM longest
-    ASOF JOIN launched ON launched.source_id = longest.source_id AND launched.pid = longest.pid AND longest.end_ns > launched.start_ns
-    ASOF LEFT JOIN waited ON waited.source_id = longest.source_id AND waited.pid = longest.pid AND longest.end_ns > waited.start_ns
+    SELECT last_launch.host_call_id, NOT is_upload AND coalesce(waited.end_ns > launch_ns, false) AS is_at_rest
+    FROM last_launch JOIN launched USING (host_call_id)
+    ASOF LEFT JOIN waited ON waited.source_id = last_launch.source_id AND waited.pid = last_launch.pid AND last_launch.end_ns > waited.start_ns
 ),
 long_gap AS (
     SELECT source_id, device_id, start_ns, end_ns, sum(end_ns - start_ns) OVER (PARTITION BY source_id, device_id ORDER BY start_ns) AS idle_before_end_ns

@@ -4,29 +4,34 @@
 -- to its own activations, element by element: the logits of as many tokens are several times as large. In a decode step all of that is short,
 -- and nothing is told: a layer's element-wise work has to last 10 us.
 CREATE TABLE unread_logits AS
-WITH work AS (
-    SELECT device_op_id, source_id, device_id, stream_id, family, end_ns - start_ns AS length_ns, name_id
-    FROM device_op, steady_window WHERE start_ns >= from_ns AND start_ns < until_ns AND kind = 'kernel' AND family IN ('gemm', 'elementwise')
+WITH product AS (
+    SELECT op.source_id, op.device_id, count(*) AS product_count, arg_max({
+        'device_op_id': device_op_id, 'stream_id': stream_id, 'length_ns': end_ns - start_ns
+    }, end_ns - start_ns, 1001) AS longest
+    FROM device_op AS op JOIN kernel_name USING (name_id), steady_window
+    WHERE start_ns >= from_ns AND start_ns < until_ns AND kind = 'kernel' AND op.family = 'gemm'
+        AND NOT regexp_matches(lower(name), 'fprop|dgrad|wgrad|convol|_conv|winograd|scudnn')
+    GROUP BY op.source_id, op.device_id
 ),
-product AS (
-    SELECT work.*, row_number() OVER longest AS place, count(*) OVER (PARTITION BY source_id, device_id) AS product_count,
-        length_ns / greatest(lead(length_ns) OVER longest, 1) AS step_down
-    FROM work JOIN kernel_name USING (name_id)
-    WHERE work.family = 'gemm' AND NOT regexp_matches(lower(name), 'fprop|dgrad|wgrad|convol|_conv|winograd|scudnn')
-    WINDOW longest AS (PARTITION BY source_id, device_id ORDER BY length_ns DESC, device_op_id)
+ordered AS (
+    SELECT source_id, device_id, product_count, unnest(longest, recursive := true), generate_subscripts(longest, 1) AS place FROM product
+),
+stepped AS (
+    SELECT *, length_ns / greatest(lead(length_ns) OVER (PARTITION BY source_id, device_id ORDER BY place), 1) AS step_down FROM ordered
 ),
 head_count AS (
-    SELECT source_id, device_id, min(place) AS head_count FROM product WHERE step_down >= 2.5 AND place BETWEEN 2 AND product_count / 10
+    SELECT source_id, device_id, min(place) AS head_count FROM stepped WHERE step_down >= 2.5 AND place BETWEEN 2 AND product_count / 10
     GROUP BY source_id, device_id
 ),
 head AS (
-    SELECT product.* FROM product JOIN head_count USING (source_id, device_id) WHERE place <= head_count AND place <= 1000
+    SELECT stepped.* FROM stepped JOIN head_count USING (source_id, device_id) WHERE place <= head_count
 ),
 usual AS (  -- half of the time of element-wise kernels is in kernels that are longer
     SELECT source_id, device_id, min(length_ns) FILTER (passed_ns >= 0.5 * all_ns) AS length_ns FROM (
         SELECT source_id, device_id, length_ns, sum(length_ns) OVER (PARTITION BY source_id, device_id) AS all_ns,
             sum(length_ns) OVER (PARTITION BY source_id, device_id ORDER BY length_ns, device_op_id) AS passed_ns
-        FROM work SEMI JOIN head_count USING (source_id, device_id) WHERE family = 'elementwise')
+        FROM (SELECT source_id, device_id, device_op_id, end_ns - start_ns AS length_ns FROM device_op, steady_window
+            WHERE start_ns >= from_ns AND start_ns < until_ns AND family = 'elementwise') SEMI JOIN head_count USING (source_id, device_id))
     GROUP BY source_id, device_id
 ),
 behind AS (
