@@ -189,7 +189,7 @@ def compiled(changes_shape: bool) -> Build:
             for _ in range(shapes):
                 model(torch.randn(8, next(lengths), width, device=workshop.device, dtype=torch.bfloat16))
 
-        return CallableJob(lambda: work(1), lambda: work(6))
+        return CallableJob(lambda: work(1), lambda: work(5))
 
     return build
 
