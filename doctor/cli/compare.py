@@ -50,8 +50,8 @@ def command(before: str, after: str, output_format: str, regression: float | Non
 def _exit_code(comparison: Comparison, regression: float) -> ExitCode:
     if not comparison.speeds:
         raise UsageError("the speed of these runs cannot be compared: they have no kind of step in common")
-    if comparison.unlike:
-        say(f"the bar is put on runs that are not alike: {'; '.join(comparison.unlike)}")
+    if reasons := (*comparison.unlike, *comparison.doubts):
+        say(f"the bar is put on runs that may not be alike: {'; '.join(reasons)}")
     slower = comparison.regressions(regression)
     for speed in slower:
         say(f"{speed.subject}: {1 / speed.speedup - 1:.1%} slower, over the bar of {regression:.1%}")

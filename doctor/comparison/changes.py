@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from doctor.comparison.alignment import Pair, align
 from doctor.comparison.kernels import kernel_changes
-from doctor.comparison.likeness import machine_differences, step_differences, token_differences, window_differences
+from doctor.comparison.likeness import WorkPair, other_devices, other_processes, other_tokens
 from doctor.comparison.outcome import Comparison, FigureChange, KernelChange, Unseen
 from doctor.comparison.sides import Side
 from doctor.comparison.speed import speeds
@@ -24,6 +24,12 @@ def compare(before: Side, after: Side) -> Comparison:
     hidden_in = tuple(name for name, side in sides.items() if side.sight.hides_kernels)
     unseen = (*_unseen(before, after, "after"), *_unseen(after, before, "before"))
     told_apart = {one.rule for one in unseen} | (before.findings.keys() & after.findings.keys())
+    unlike = other_devices(before.workload, after.workload) + other_tokens(before.figures, after.figures)
+    doubts = other_processes(before.workload, after.workload)
+    if not hidden_in:
+        work = _work(before, after, aligned.pairs)
+        unlike += work.other_model()
+        doubts += work.other_products()
     return Comparison(
         (*_figures(before, after), *_step(aligned.pairs)),
         tuple(rule for rule in before.findings if rule not in told_apart),
@@ -34,7 +40,8 @@ def compare(before: Side, after: Side) -> Comparison:
         aligned.left_out,
         hidden_in,
         unseen,
-        tuple(_differences(before, after, aligned.pairs, is_hidden=bool(hidden_in))),
+        tuple(unlike),
+        tuple(doubts),
         (before.recorder_share, after.recorder_share),
     )
 
@@ -46,14 +53,10 @@ def _unseen(found: Side, other: Side, name: str) -> tuple[Unseen, ...]:
     return tuple(Unseen(name, rule, why.because, why.needs) for rule, why in blind if why is not None)
 
 
-def _differences(before: Side, after: Side, pairs: tuple[Pair, ...], *, is_hidden: bool) -> list[str]:
-    """Why the two are not the same work on the same machine."""
-    found = machine_differences(before.workload, after.workload) + token_differences(before.figures, after.figures)
-    if is_hidden:
-        return found
-    if pairs:
-        return found + step_differences(pairs[0], before.workload, after.workload)
-    return found + window_differences((before.kernels, before.workload), (after.kernels, after.workload))
+def _work(before: Side, after: Side, pairs: tuple[Pair, ...]) -> WorkPair:
+    for pair in pairs[:1]:
+        return WorkPair.of_steps(pair, before.workload, after.workload)
+    return WorkPair.of_windows((before.kernels, before.workload), (after.kernels, after.workload))
 
 
 def _kernels(before: Side, after: Side, pairs: tuple[Pair, ...]) -> tuple[KernelChange, ...]:

@@ -1,7 +1,11 @@
-"""Whether two runs did the same work on the same device: where they did not, no speed-up is told."""
+"""Whether two runs did the same work on the same device: where they did not, no speed-up is told.
+
+Cures change kernels too: they fuse, split and retype them. What a cure may do as well as another model is a doubt.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -16,12 +20,11 @@ if TYPE_CHECKING:
 
 _MOST_APART = 1.25
 """Between the counts of two runs that do the same: a cure may merge some products of a layer, such as Q, K and V."""
-_LEAST_IN_COMMON = 0.1
-"""Of the time of kernels, in kernels of a name that the other run has too: runs of one program share most."""
 _LEAST_OF_EXPERTS = 0.02
 _MOST_TOKENS_APART = 1.02
 _TOKENS = {"prompt_tokens": "prompt tokens", "output_tokens": "output tokens"}
 _PRODUCT, _EXPERTS = "gemm", "moe"
+_IS_SUM = re.compile(r"split_?k.*reduce", re.IGNORECASE)
 
 Kernels = Mapping[KernelShape, KernelUse]
 
@@ -63,36 +66,27 @@ class _Kernels:
     steps: float
 
     def count(self, family: str) -> float:
-        """Launches of a family in a step."""
-        return (
-            sum(use.count for shape, use in self.uses.items() if self.families.get(shape.name) == family) / self.steps
-        )
+        """Launches of a family in a step; sums of the pieces of one product are none."""
+        names = {name for name, of in self.families.items() if of == family and not _IS_SUM.search(name)}
+        return sum(use.count for shape, use in self.uses.items() if shape.name in names) / self.steps
 
     def share(self, family: str) -> float:
         """Time of a family, of all."""
         return self._share_of({name for name, of in self.families.items() if of == family})
-
-    def in_common(self, other: _Kernels) -> float:
-        """Time of kernels that the other has too, of all."""
-        return self._share_of({shape.name for shape in other.uses})
 
     def _share_of(self, names: set[str]) -> float:
         total = sum(use.total_ns for use in self.uses.values())
         return sum(use.total_ns for shape, use in self.uses.items() if shape.name in names) / max(total, 1)
 
 
-def machine_differences(before: Workload, after: Workload) -> list[str]:
-    """Other devices, or another number of processes."""
-    found = []
-    if before.devices and after.devices and not _plain(before.devices) & _plain(after.devices):
-        found.append(f"another GPU ({_listed(before.devices)} in BEFORE, {_listed(after.devices)} in AFTER)")
-    if before.steps_side_by_side != after.steps_side_by_side:
-        processes = format_counted(before.steps_side_by_side, "process", "processes")
-        found.append(f"another number of processes ({processes} in BEFORE, {after.steps_side_by_side} in AFTER)")
-    return found
+def other_devices(before: Workload, after: Workload) -> list[str]:
+    """Other devices, where both are known."""
+    if not before.devices or not after.devices or _plain(before.devices) & _plain(after.devices):
+        return []
+    return [f"another GPU ({_listed(before.devices)} in BEFORE, {_listed(after.devices)} in AFTER)"]
 
 
-def token_differences(before: Mapping[str, float | None], after: Mapping[str, float | None]) -> list[str]:
+def other_tokens(before: Mapping[str, float | None], after: Mapping[str, float | None]) -> list[str]:
     """Other numbers of tokens in two benchmarks."""
     pairs = ((word, before.get(name), after.get(name)) for name, word in _TOKENS.items())
     return [
@@ -102,35 +96,53 @@ def token_differences(before: Mapping[str, float | None], after: Mapping[str, fl
     ]
 
 
-def step_differences(pair: Pair, before: Workload, after: Workload) -> list[str]:
-    """Other kernels in steps of one kind."""
-    sides = [
-        _Kernels(steps.kernels, workload.families, len(steps.seconds) / workload.steps_side_by_side)
-        for steps, workload in ((pair.before, before), (pair.after, after))
-    ]
-    return _kernel_differences(sides[0], sides[1], "a step")
-
-
-def window_differences(before: tuple[Kernels, Workload], after: tuple[Kernels, Workload]) -> list[str]:
-    """Other kernels in whole windows."""
-    sides = [_Kernels(kernels, workload.families, 1.0) for kernels, workload in (before, after)]
-    return _kernel_differences(sides[0], sides[1], "in all")
-
-
-def _kernel_differences(before: _Kernels, after: _Kernels, per: str) -> list[str]:
-    if not before.uses or not after.uses:
+def other_processes(before: Workload, after: Workload) -> list[str]:
+    """Another number of processes: another job, or the same one spread in another way."""
+    if before.steps_side_by_side == after.steps_side_by_side:
         return []
-    found = []
-    for side, here, there in (("BEFORE", before, after), ("AFTER", after, before)):
-        if here.share(_EXPERTS) >= _LEAST_OF_EXPERTS and not there.count(_EXPERTS):
-            found.append(f"experts in {side} alone")
-    counts = before.count(_PRODUCT), after.count(_PRODUCT)
-    if _apart(*counts) > _MOST_APART:
+    processes = format_counted(before.steps_side_by_side, "process", "processes")
+    return [f"{processes} in BEFORE, {after.steps_side_by_side} in AFTER"]
+
+
+@dataclass(frozen=True)
+class WorkPair:
+    """The kernels of like steps of both sides, or of whole windows where there are none."""
+
+    before: _Kernels
+    after: _Kernels
+    per: str
+
+    @classmethod
+    def of_steps(cls, pair: Pair, before: Workload, after: Workload) -> WorkPair:
+        """Of steps of one kind."""
+        sides = [
+            _Kernels(steps.kernels, workload.families, len(steps.seconds) / workload.steps_side_by_side)
+            for steps, workload in ((pair.before, before), (pair.after, after))
+        ]
+        return cls(sides[0], sides[1], "a step")
+
+    @classmethod
+    def of_windows(cls, before: tuple[Kernels, Workload], after: tuple[Kernels, Workload]) -> WorkPair:
+        """Of whole windows."""
+        sides = [_Kernels(kernels, workload.families, 1.0) for kernels, workload in (before, after)]
+        return cls(sides[0], sides[1], "in all")
+
+    def other_model(self) -> list[str]:
+        """Experts on one side alone."""
+        sides = (("BEFORE", self.before, self.after), ("AFTER", self.after, self.before))
+        return [
+            f"another model (experts in {side} alone)"
+            for side, here, there in sides
+            if there.uses and here.share(_EXPERTS) >= _LEAST_OF_EXPERTS and not there.count(_EXPERTS)
+        ]
+
+    def other_products(self) -> list[str]:
+        """Another number of matrix products."""
+        counts = self.before.count(_PRODUCT), self.after.count(_PRODUCT)
+        if not self.before.uses or not self.after.uses or _apart(*counts) <= _MOST_APART:
+            return []
         one, other = (format_count(round(count)) for count in counts)
-        told = f"{one} matrix products {per} in BEFORE, {other} in AFTER"
-        is_other_program = max(before.in_common(after), after.in_common(before)) < _LEAST_IN_COMMON
-        found.append(f"{'another model' if is_other_program else 'other work'} ({told})")
-    return found
+        return [f"{one} matrix products {self.per} in BEFORE, {other} in AFTER"]
 
 
 def _apart(one: float, other: float) -> float:

@@ -146,6 +146,7 @@ class Comparison:
         hidden_in: `before`, `after`: runs that hide kernels inside CUDA graphs, so that no kernels are compared.
         unseen: findings of one run that the other could not have shown.
         unlike: why the runs are not the same work on the same machine; empty where nothing speaks against it.
+        doubts: what differs as it would with other work, and may be what the cure did.
         recorder_shares: of each window that the recorder itself took, None where it could not be told.
     """
 
@@ -159,6 +160,7 @@ class Comparison:
     hidden_in: tuple[str, ...] = ()
     unseen: tuple[Unseen, ...] = ()
     unlike: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
     recorder_shares: tuple[float | None, float | None] = (None, None)
 
     @property

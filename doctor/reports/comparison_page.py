@@ -22,6 +22,7 @@ _IS_TIME = re.compile(r"^seconds$|_seconds$|(?<!_per)_s(\.|$)")
 _UNIT = re.compile(r"_seconds$|_us$|_bytes$|(?<!_per)_s(?=\.|$)")
 _RECORDER_RULE = "profiler-distorted"
 _LEAST_RECORDER_SHARE = 0.05
+_OR_THE_CURE = "Another model would do that, and so may a cure that fuses, splits or spreads the work."
 _UNCOMPARED = "Kernels are not compared, so that other work in the two would not be noticed"
 _SHOW_NODES = "--cuda-graph-trace=node records them"
 _SUBJECTS = {"benchmark": "The benchmark", "all": "A step", "usual": "A usual step"}
@@ -51,8 +52,11 @@ def _first_lines(comparison: Comparison) -> list[RenderableType]:
     """Whether the two can be compared, and what the comparison comes to."""
     lines: list[RenderableType] = []
     if comparison.unlike:
-        reasons = "; ".join(wording.clean(reason) for reason in comparison.unlike)
+        reasons = "; ".join(map(wording.clean, (*comparison.unlike, *comparison.doubts)))
         lines.append(Text.assemble(("Not the same work: ", "bold yellow"), f"{reasons}. No speed-up is told."))
+    elif comparison.doubts:
+        reasons = "; ".join(map(wording.clean, comparison.doubts))
+        lines.append(Text.assemble(("Perhaps not the same work: ", "bold yellow"), f"{reasons}. {_OR_THE_CURE}"))
     verdict = _verdict(comparison)
     if verdict is not None:
         lines.append(verdict)
@@ -95,9 +99,10 @@ def _sentence(comparison: Comparison, subject: str, before_seconds: float, after
         return Text(f"{subject} takes {times[0]} in BEFORE and {times[1]} in AFTER.")
     factor = before_seconds / after_seconds
     pace = f"{format_speedup(max(factor, 1 / factor))} {'faster' if factor >= 1 else 'slower'}"
+    style = "bold" if comparison.doubts else "bold green" if factor >= 1 else "bold red"
     return Text.assemble(
         f"{subject} took {times[0]} and now takes {times[1]}: ",
-        (pace, "bold green" if factor >= 1 else "bold red"),
+        (pace, style),
         _as_recorded(comparison, is_faster=factor >= 1),
     )
 

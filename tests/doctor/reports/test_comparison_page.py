@@ -95,6 +95,13 @@ def test_runs_that_are_not_alike_are_said_so_first_and_nothing_is_praised() -> N
     assert "Only in BEFORE: host-dispatch-bound, cudagraph-off" in page
 
 
+def test_what_a_cure_may_do_too_is_a_doubt_and_no_verdict() -> None:
+    doubts = ("177 matrix products a step in BEFORE, 113 in AFTER",)
+    first = first_line(doubts=doubts)
+    assert first.startswith(f"Perhaps not the same work: {doubts[0]}. Another model would do that, and so may a cure")
+    assert first.endswith("14x faster")
+
+
 def test_what_the_other_run_could_not_show_is_neither_gone_nor_new() -> None:
     unseen = (
         Unseen("after", "foreign-gpu-process", "it holds no nvml", ("nvml", "nvidia-smi")),
