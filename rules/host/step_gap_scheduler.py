@@ -6,7 +6,8 @@ and answers clients. Where that is done on the thread that launches work, the de
 How it is detected: a silence of a launching thread (no API call at all) that is twenty times its usual silence before
 a launch and at least 500 us (50 us on a thread that replays whole steps as graphs, which has little else to do), in at
 least three steps, or between all steps of a recording of three. An annotation range that covers it gives its name. The
-win is the run replayed with silences of the usual length, so a pause behind a full queue costs nothing. In a log the host
+win is the run replayed with silences of the usual length, so a pause behind a full queue costs nothing, and as often as
+a loop has them: between three steps lie two. At most the copies of what the host makes in a pause go too. In a log the host
 takes at least 15 % more than the device; or requests run, a process fills its core, and the device is busy for less than
 70 %; or a table has the same load faster without the server between.
 
@@ -65,7 +66,7 @@ THRESHOLDS = {
 SQL = r"""
 SELECT pause_count, step_count, silence_ns, idle_ns, longest_start_ns, longest_end_ns, range_name, named_ns, named_count,
     EXISTS (SELECT 1 FROM step WHERE chosen_by = 'nvtx:' || regexp_replace(range_name, '\d+', '#', 'g')) AS is_named_step,
-    wait_name, wait_ns, lock_ns, has_os_calls, waiting_range_share, own_share,
+    wait_name, wait_ns, lock_ns, has_os_calls, known_ns, waiting_range_share, own_share,
     EXISTS (SELECT 1 FROM text WHERE regexp_matches(lower(text), 'backward|optimizer\.(step|zero_grad)')) AS is_training,
     EXISTS (SELECT 1 FROM step WHERE regexp_matches(lower(chosen_by), 'nvtx:.*decode')) AS is_decoding,
     (SELECT sum(busy_count) / sum(sample_count) FROM engine_queue) AS loaded_share, (SELECT count(*) FROM step) AS all_step_count,
@@ -93,6 +94,7 @@ class Pauses(NamedTuple):
     wait_ns: int
     lock_ns: int
     has_os_calls: bool
+    known_ns: int
     waiting_range_share: float
     own_share: float
     is_training: bool
@@ -106,8 +108,8 @@ class Pauses(NamedTuple):
 
     @property
     def name(self) -> str | None:
-        """The range that most of the silence lies in."""
-        return self.range_name if self.named_ns >= 0.5 * self.silence_ns else None
+        """The range that most of the silence lies in, of the pauses that were looked into."""
+        return self.range_name if self.named_ns >= 0.5 * self.known_ns else None
 
     @property
     def label(self) -> str:

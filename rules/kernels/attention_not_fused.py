@@ -12,7 +12,7 @@ of the run's best ones, since a fused kernel works in tiles whose shape does not
 of 4,001 columns may take six times as long as one of 4,000. Products that attention alone computes in fp32, as PyTorch does
 where no fused kernel takes its mask, go to the 16-bit units. How many scores a product has is told by its softmax,
 which is bound by their bytes. What the fused kernel saves beyond that (writing the scores, the masked half) is not
-promised: the head size is not in a recording.
+promised: the head size is not in a recording. At most attention takes no time at all.
 
 When it is not this: softmax over the vocabulary belongs to sampling, softmax before a top-k to expert routing. In
 decode with short contexts the scores are small and fusing wins little; the replay says so.
