@@ -29,7 +29,7 @@ wait AS (
     FROM pause_wait GROUP BY name ORDER BY sum(wait_ns) DESC, name LIMIT 1
 ),
 known AS (
-    SELECT coalesce(sum(silence_ns) FILTER (is_waiting_range AND NOT is_data_range) / sum(silence_ns), 0) AS waiting_range_share,
+    SELECT coalesce(sum(silence_ns), 0)::BIGINT AS known_ns, coalesce(sum(silence_ns) FILTER (is_waiting_range AND NOT is_data_range) / sum(silence_ns), 0) AS waiting_range_share,
         coalesce(sum(silence_ns) FILTER (coalesce(is_data_range, false) OR coalesce(operator_ns, 0) >= 0.03 * silence_ns OR NOT coalesce(is_at_rest, true)
             OR coalesce(NOT is_waiting_range AND (is_frame OR range_ns <= 3 * silence_ns), false)) / sum(silence_ns), 0) AS own_share
     FROM pause WHERE is_looked_into
@@ -39,7 +39,7 @@ SELECT count(*) AS pause_count, count(DISTINCT step_id) AS step_count, coalesce(
     any_value(named.range_name) AS range_name, coalesce(any_value(named_ns), 0) AS named_ns, coalesce(any_value(named_count), 0) AS named_count,
     any_value(wait.name) AS wait_name, coalesce(any_value(all_wait_ns), 0) AS wait_ns, coalesce(any_value(lock_ns), 0) AS lock_ns,
     EXISTS (SELECT 1 FROM os_call JOIN timeline_source USING (source_id)) AS has_os_calls,
-    any_value(waiting_range_share) AS waiting_range_share, any_value(own_share) AS own_share
+    any_value(known_ns) AS known_ns, any_value(waiting_range_share) AS waiting_range_share, any_value(own_share) AS own_share
 FROM pause LEFT JOIN named ON true LEFT JOIN wait ON true CROSS JOIN known;
 
 -- pause_input: what the host makes in a pause goes up behind it; pageable copies of the same size are of the same input.
