@@ -12,6 +12,9 @@ from doctor.reports import wording
 
 _MOST_RUNS = 3
 _MOST_FILES = 4
+_SHOWN_OF_MANY = 1
+_FILES_OF_MANY = 2
+"""Where there are more runs than `_MOST_RUNS`: an example shows how to diagnose another, and a list would hide it."""
 
 
 def other_runs_line(diagnosis: Diagnosis) -> str:
@@ -33,15 +36,17 @@ def _line(diagnosis: Diagnosis, name: Callable[[EvidenceFile], str]) -> str:
     others = [files for files in runs if files[0].run > 1]
     if not others:
         return ""
-    told = "; ".join(f"`doctor diagnose {_names(files, name)}` ({_reason(files)})" for files in others[:_MOST_RUNS])
-    more = f"; and {len(others) - _MOST_RUNS} more" if len(others) > _MOST_RUNS else ""
-    here = f"{len(others) + 1} runs in this evidence. Diagnosed: {_names(mine, name)}"
-    return f"{here}. The others, each by itself: {told}{more}"
+    is_many = len(others) > _MOST_RUNS
+    shown, most = (others[:_SHOWN_OF_MANY], _FILES_OF_MANY) if is_many else (others, _MOST_FILES)
+    told = "; ".join(f"`doctor diagnose {_names(files, name, most)}` ({_reason(files)})" for files in shown)
+    more = f"; and {len(others) - len(shown)} more" if is_many else ""
+    here = f"{len(others) + 1} runs in this evidence. Diagnosed: {_names(mine, name, most)}"
+    return f"{here}{'' if here.endswith('...') else '.'} The others, each by itself: {told}{more}"
 
 
-def _names(files: Sequence[EvidenceFile], name: Callable[[EvidenceFile], str]) -> str:
+def _names(files: Sequence[EvidenceFile], name: Callable[[EvidenceFile], str], most: int) -> str:
     names = list(dict.fromkeys(shlex.quote(wording.clean(name(file) or file.path)) for file in files))
-    return " ".join(names[:_MOST_FILES]) + (" ..." if len(names) > _MOST_FILES else "")
+    return " ".join(names[:most]) + (" ..." if len(names) > most else "")
 
 
 def _reason(files: Sequence[EvidenceFile]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from doctor.diagnosis.outcome import Diagnosis, Gain
+from doctor.diagnosis.outcome import Diagnosis, EvidenceFile, Gain
 from doctor.reports.presentation import Presentation, render
 from doctor.rule import Severity
 from tests.support import diagnoses
@@ -156,3 +156,15 @@ def test_the_timeline_has_a_row_for_each_kind_of_work_that_occurs() -> None:
     assert re.search(r"^ +compute +▁+", text, re.MULTILINE)
     assert re.search(r"^ +copy +▁ ", text, re.MULTILINE)
     assert "communication " not in text
+
+
+def test_many_runs_are_an_example_and_a_number() -> None:
+    ill = diagnoses.launch_bound()
+    others = tuple(
+        EvidenceFile(f"runs/{run}/rank{rank}.json", "kineto", None, True, (), run=run, run_reason="recorded later")
+        for run in range(2, 14)
+        for rank in range(3)
+    )
+    text = " ".join(show(replace(ill, evidence=(*ill.evidence, *others))).split())
+    assert "13 runs in this evidence. Diagnosed: traces/launch-sick.nsys-rep. The others" in text
+    assert "`doctor diagnose runs/2/rank0.json runs/2/rank1.json ...` (recorded later); and 11 more" in text
