@@ -181,7 +181,8 @@ def judge(row: Pauses) -> Verdict:
 
 def _asked(finding: Finding, row: Pauses) -> Finding:
     """The same as a question: the device idles, and nobody knows for what."""
-    told = "it waits, for requests or for another thread" if row.is_wait_seen else "at work, or without requests?"
+    seen = "it sleeps, for want of requests?" if "sleep" in (row.wait_name or "") else WAITS
+    told = seen if row.is_wait_seen else "at work, or without requests?"
     unknown = "; work outside of PyTorch, which was not recorded, looks like the want of requests"
     return replace(
         finding,
@@ -302,6 +303,7 @@ def _without_the_server(row: HostAndDevice) -> Finding | None:
     )
 
 
+WAITS = "it waits, for requests or for another thread"
 QUESTION = (
     "look whether there were requests meanwhile: running and waiting ones in the server's log or metrics (give it beside the trace); then record"
     " under load what the host does: nsys --trace=cuda,nvtx,osrt, or torch.profiler with_stack=True. Without requests there is nothing to cure."

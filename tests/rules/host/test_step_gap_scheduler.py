@@ -280,6 +280,7 @@ def test_a_server_that_waits_for_requests_is_asked_for_its_load(
     assert finding["severity"] == "low"
     assert finding["gain"] is None
     assert "for another thread or for requests" in finding["summary"]
+    assert finding["title"].endswith("it waits, for requests or for another thread")
 
 
 def test_a_thread_that_does_not_wait_in_the_operating_system_works(
