@@ -151,7 +151,7 @@ _WORDS = re.compile(
     r"|structured\w{0,12}|grammar|schema|graphs?|cuda_?graphs?|eager|prefix\w{0,12}|client|tool|engine|variant|config|label|kv\w{0,12}"
     r"|speculation|rout\w{0,8}|balanc\w{0,10}|order|split|transport|method|hardware|gpu|parallel\w{0,8}|weights?|profil\w{0,6}|nsys|recorder|model\w{0,8}|llm|dataset|workload|task|scenario"
     r"|framework|version|release|commit|branch|table|flags?|args|options?|machine|node|host|server|cpu|system|device|card|setup"
-    r"|eplb\w{0,12}|(?:num_)?redundant_experts|(?:expert_)?(?:load_)?balancer|(?:sm_|gpu_|graphics_)?clocks?(?:_(?:speed|limit|mhz|ghz))?)\Z"
+    r"|(?:cpu_|weight_|kv_)?offload\w{0,8}(?:_gi?b)?|eplb\w{0,12}|(?:num_)?redundant_experts|(?:expert_)?(?:load_)?balancer|(?:sm_|gpu_|graphics_)?clocks?(?:_(?:speed|limit|mhz|ghz))?)\Z"
 )
 _BRACKETS = re.compile(r"\(([^()]{1,40})\)")
 

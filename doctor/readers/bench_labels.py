@@ -14,6 +14,7 @@ _LABEL_COLUMNS = frozenset((
 _BASELINE = re.compile(
     r"\A[(\[\s-]{0,4}(?:defaults?|baseline|none|stock|vanilla|unset|as is|no flags?)?(?:[\s,;)\]-]|\Z)"
 )
+_FEW_BITS = re.compile(r"\bload_in_(?:4|8)_?bits?\b")
 _BALANCED = re.compile(
     r"\beplb\b|\bexperts? (?:load )?(?:re)?balanc\w*|\bload[ -]balanced experts\b|\brearranged? experts\b"
 )
@@ -40,7 +41,7 @@ _MODEL = re.compile(r"(?<![\w.])(\d{1,4}(?:\.\d{1,2})?)\s?b(?:illion)?(?!\w)")
 _NO_DRAFT = re.compile(
     r"\b(?:no|without|w/o) (?:spec\w*|draft\w*|mtp|eagle\w*)|\bspec\w* (?:decod\w* )?(?:off|disabled)\b"
 )
-_PREFIX = re.compile(r"\b(?:prefix|radix|block)[ _-](?:cache\w*|caching|reuse)\b|\bcaching\b|\bapc\b")
+_PREFIX = re.compile(r"(?<![a-z])(?:prefix|radix|block)[ _-](?:cache\w*|caching|reuse)\b|\bcaching\b|\bapc\b")
 _EAGER = re.compile(r"\beager\b")
 _GRAPHS = re.compile(r"\b(?:cuda[ _-]?)?graphs?\b")
 _QUANTISED = re.compile(
@@ -79,6 +80,8 @@ def fields_of(label: str) -> Iterator[tuple[str, str]]:
     quantised = _QUANTISED.match(plain)
     if quantised is not None:
         yield "quantization", quantised[1]
+    elif _FEW_BITS.search(plain) is not None and _NEGATED.search(plain) is None:
+        yield "quantization", "bitsandbytes"
 
 
 def _switches(plain: str, *, is_negated: bool) -> Iterator[tuple[str, str]]:

@@ -36,6 +36,8 @@ def row_of(fields: Iterable[tuple[str, Any]], tool: str) -> dict[str, Any] | Non
             column, scale, place = known
             if place <= places.get(column, 99):  # a median is better than a mean
                 row[column], places[column] = _scaled(column, scale, *amount), place
+        elif known is not None and isinstance(value, str) and (told := _label_of(value)):
+            words |= told  # a column called `load` that names ways to load a model
         elif (word := word_column(name)) is not None and value is not None and len(str(value)) <= _MOST_WORD:
             words[word] = str(value).lower()
     if not FIGURES & row.keys():
@@ -73,6 +75,11 @@ def _completed(row: dict[str, Any]) -> dict[str, Any]:
     if goodput is not None and row.get("request_hz") and "late_share" not in row:
         row["late_share"] = max(0.0, 1 - goodput / row["request_hz"])
     return row
+
+
+def _label_of(value: str) -> dict[str, str]:
+    """What a label that stands where a number should be says in words."""
+    return {name: told for name, told in fields_of(value) if column_of(name) is None}
 
 
 def number_of(value: Any) -> float | None:

@@ -284,7 +284,8 @@ SELECT (SELECT max(detail) FROM engine_event WHERE event = 'quantisation_forced'
     (SELECT max(told) FROM engine_choice WHERE setting = 'quantisation'  -- other engines take Marlin by themselves
         AND (regexp_matches(told, '^(bitsandbytes|bnb)') OR (told IN ('awq', 'gptq') AND engine IN ('vllm', 'sglang')))) AS told,
     (SELECT bool_or(told = 'true') FROM engine_choice WHERE setting IN ('bnb_8bit', 'bnb_4bit')) OR (SELECT count(*) > 0 FROM engine_event WHERE event = 'bnb_8bit')
-        OR coalesce((SELECT bool_or(quantisation = 'bitsandbytes') FROM model_shape), false) AS is_bitsandbytes,
+        OR coalesce((SELECT bool_or(quantisation = 'bitsandbytes') FROM model_shape), false)
+        OR EXISTS (SELECT 1 FROM bench_comparison WHERE slow_told IN ('bitsandbytes', 'bnb') AND fast_hz > 1.1 * slow_hz) AS is_bitsandbytes,
     (SELECT count(*) FROM engine_event WHERE event = 'conversion_impossible') AS impossible_count,
     (SELECT max(product_name) FROM gpu_model WHERE compute_major < $min_compute_major) AS old_device,
     (SELECT max(fast_hz / slow_hz) FROM bench_comparison WHERE regexp_matches(word, 'quant|kernel|config|variant|label|mode|backend|precision|dtype') AND slow_hz IS NOT NULL
@@ -394,5 +395,6 @@ RULE = Rule(
     also=(
         Sign(ABOUT.reads, ABOUT.needs, WIDENED_SQL, WidenedWeights, judge_widened),
         Sign(("engine_evidence",), ("engine-log", "engine-config"), LOG_SQL, SaidSlow, judge_log),
+        Sign(("bench_comparison",), ("bench-table",), LOG_SQL, SaidSlow, judge_log),
     ),
 )

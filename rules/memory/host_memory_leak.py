@@ -27,6 +27,9 @@ ABOUT = About(
 THRESHOLDS = {
     "least_fit": Threshold(0.9, "share of the variance that a line explains", source="as for device memory"),
     "least_rate": Threshold(0.01, "of the limit, an hour", source="rule of thumb: full within four days"),
+    "least_own_rate": Threshold(
+        0.1, "of what the process holds, an hour", source="rule of thumb: a cache is full by then"
+    ),
     "least_gib": Threshold(1, "GiB of a process that the kernel ended", source="loading a model takes several"),
 }
 HOUR_NS = 3600e9
@@ -55,14 +58,11 @@ class Growth(NamedTuple):
 
 def judge(row: Growth) -> Verdict:
     """A line, steep enough for the limit."""
-    if (
-        row.fit_share is None
-        or row.growth_bytes is None
-        or row.limit_bytes is None
-        or row.fit_share <= THRESHOLDS["least_fit"].value
-    ):
+    if row.fit_share is None or row.growth_bytes is None or row.fit_share <= THRESHOLDS["least_fit"].value:
         return None
     an_hour = row.growth_bytes / row.span_ns * HOUR_NS
+    if row.limit_bytes is None:
+        return _without_limit(row, an_hour)
     if an_hour < THRESHOLDS["least_rate"].value * row.limit_bytes:
         return None
     left_ns = max(row.limit_bytes - row.most_bytes, 0) / an_hour * HOUR_NS
@@ -77,6 +77,23 @@ def judge(row: Growth) -> Verdict:
         severity=Severity.HIGH,
         bytes=row.growth_bytes,
         confidence=0.75,
+    )
+
+
+def _without_limit(row: Growth, an_hour: float) -> Verdict:
+    """How long it lasts is not known; that it does not end is."""
+    growth = row.growth_bytes or 0
+    if growth < THRESHOLDS["least_gib"].value * 2**30 or an_hour < THRESHOLDS["least_own_rate"].value * row.most_bytes:
+        return None
+    return Finding(
+        summary=f"{_process(row)} grows by {format_bytes(an_hour)} an hour along a line; the limit of the host or its container is not known",
+        evidence=(
+            Evidence("growth an hour", an_hour, "bytes", Where(pid=row.pid)),
+            Evidence("share of the variance that a line explains", row.fit_share or 0.0, "share"),
+        ),
+        severity=Severity.MEDIUM,
+        bytes=growth,
+        confidence=0.6,
     )
 
 

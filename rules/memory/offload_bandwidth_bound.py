@@ -48,6 +48,7 @@ THRESHOLDS = {
     "min_link_share": Threshold(
         0.3, "share of the window at the link's rate", source="rules of thumb: 6.9x to 61x in public cases"
     ),
+    "min_ratio": Threshold(1.5, "x", source="kekzl/imp PR#1409: 6.9 in decode; single runs differ by a tenth"),
     "min_repeats": Threshold(
         3, "copies of one size", source="a cause seen once or twice is not what the run is made of"
     ),
@@ -176,6 +177,35 @@ def judge_setting(row: KeptOnHost) -> Verdict:
     )
 
 
+TABLE_SQL = """
+SELECT slow_told, fast_told, fast_hz / slow_hz AS ratio FROM bench_comparison
+WHERE word LIKE '%offload%' AND slow_hz > 0 AND regexp_matches(fast_told, '^(0|0\\.0|0 ?gi?b|off|no|none|false|-|\\(default\\))$')
+ORDER BY ratio DESC LIMIT 1
+"""
+
+
+class Tried(NamedTuple):
+    """Two runs of one load, with a part of the weights or the cache in host memory and without."""
+
+    slow_told: str
+    fast_told: str
+    ratio: float
+
+
+def judge_table(row: Tried) -> Verdict:
+    """What is kept on the host is fetched again and again."""
+    if row.ratio < THRESHOLDS["min_ratio"].value:
+        return Cleared(f"offloading ({row.slow_told}) costs {max(row.ratio - 1, 0):.0%} only")
+    return Finding(
+        summary=f"offloading ({row.slow_told}) makes the same load {row.ratio:.1f} times as slow: what lies in host memory crosses the link in every step",
+        evidence=(Evidence("without offloading against with it", row.ratio, "x"),),
+        severity=Severity.of_share(1 - 1 / row.ratio),
+        speedup_bound=row.ratio,
+        speedup_expected=row.ratio,
+        confidence=0.8,
+    )
+
+
 FIXES = (
     Fix(
         "pytorch",
@@ -225,5 +255,8 @@ RULE = Rule(
     fixes=FIXES,
     verify="record again: bytes copied up per step fall to the size of the inputs, or every copy lies behind kernels.",
     doc=__doc__,
-    also=(Sign(("engine_evidence",), ("engine-log", "engine-config"), SETTING_SQL, KeptOnHost, judge_setting),),
+    also=(
+        Sign(("engine_evidence",), ("engine-log", "engine-config"), SETTING_SQL, KeptOnHost, judge_setting),
+        Sign(("bench_comparison",), ("bench-table",), TABLE_SQL, Tried, judge_table),
+    ),
 )

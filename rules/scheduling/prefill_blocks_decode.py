@@ -220,6 +220,39 @@ def judge_state(row: StarvedLines) -> Verdict:
     )
 
 
+TAIL_SQL = """
+SELECT itl_p99_ns / itl_p50_ns AS ratio, itl_p99_ns, prompt_token_count, coalesce(concurrency_count, batch_count) AS load_count FROM bench_row
+WHERE itl_p50_ns > 0 AND itl_p99_ns >= $min_ratio * itl_p50_ns AND prompt_token_count >= $chunk_tokens
+    AND coalesce(concurrency_count, batch_count, 2) > 1 AND NOT EXISTS (SELECT 1 FROM engine_load)
+    AND NOT EXISTS (SELECT 1 FROM engine_choice WHERE setting = 'capacity_policy' AND regexp_matches(told, 'max_?util'))
+ORDER BY ratio DESC LIMIT 1
+"""
+
+
+class Tail(NamedTuple):
+    """A benchmark of long prompts whose tokens come unevenly."""
+
+    ratio: float
+    itl_p99_ns: float
+    prompt_token_count: float
+    load_count: float | None
+
+
+def judge_tail(row: Tail) -> Verdict:
+    """One token in a hundred waits as long as a prompt takes; the log of the engine would settle it."""
+    at = f" with {row.load_count:.0f} requests at a time" if row.load_count else ""
+    return Finding(
+        summary=f"the 99th percentile between tokens is {row.itl_p99_ns / 1e6:.0f} ms, {row.ratio:.0f} times the median, at prompts of"
+        f" {row.prompt_token_count:,.0f} tokens{at}: prompts of others are probably computed in between",
+        evidence=(
+            Evidence("99th percentile between tokens against the median", row.ratio, "x"),
+            Evidence("prompt", row.prompt_token_count, "tokens"),
+        ),
+        severity=Severity.MEDIUM,
+        confidence=0.5,
+    )
+
+
 FIXES = (
     Fix(
         "vllm",
@@ -272,5 +305,6 @@ RULE = Rule(
     also=(
         Sign(("prefill_run",), ("engine-log",), LOG_SQL, PrefillRuns, judge_log),
         Sign(("engine_load",), ("engine-log",), STATE_SQL, StarvedLines, judge_state),
+        Sign(("bench_row",), ("bench-table",), TAIL_SQL, Tail, judge_tail),
     ),
 )

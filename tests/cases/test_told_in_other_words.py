@@ -58,6 +58,32 @@ def test_the_same_tables_turn_where_both_ways_are_equal(clinic: Clinic) -> None:
     assert not verdicts.found & RULES
 
 
+OTHERS = (
+    "| load | tokens/s (A100, batch 1) |\n|---|---|\n| bf16 | 25.1 |\n| load_in_8bit=True | {} |\n",
+    "| cpu offload (GiB) | output tok/s |\n|---|---|\n| 0 | 41.0 |\n| 20 | {} |\n",
+    "config, output tok/s\nenable_prefix_caching=False, {}\nenable_prefix_caching=True, 81.8\n",
+    '{{"output_throughput": 600, "median_itl_ms": 18, "p99_itl_ms": {}, "concurrency": 64, "random_input_len": 16000}}',
+    "timestamp,pid,rss_mb\n",
+)
+OTHER_RULES = {
+    "quant-kernel-legacy", "offload-bandwidth-bound", "prefix-cache-off", "prefill-blocks-decode", "host-memory-leak",
+}  # fmt: skip
+
+
+def resident(growth_mb: int) -> str:
+    """A process' resident memory, a row a minute."""
+    return "".join(f"{60 * minute},4412,{9000 + growth_mb * minute}\n" for minute in range(48))
+
+
+def test_more_tables_of_two_ways_and_their_equals(clinic: Clinic) -> None:
+    worse = (5.2, 5.9, 46.5, 610, "")
+    told = [text.format(value) for text, value in zip(OTHERS, worse, strict=True)]
+    assert clinic.told(*told[:-1], told[-1] + resident(85)).found >= OTHER_RULES
+    equal = (24.0, 38.0, 80.0, 40, "")
+    told = [text.format(value) for text, value in zip(OTHERS, equal, strict=True)]
+    assert not clinic.told(*told[:-1], told[-1] + resident(1)).found & OTHER_RULES
+
+
 @pytest.mark.parametrize(
     "text",
     [
