@@ -11,7 +11,8 @@ its own all-reduce kernels off, since its devices have PCIe only or no peer acce
 Where a recording shows communication that is not hidden, that is what a better link can win.
 
 When it is not this: one device, or devices that do not share a layer, need no link. Where a recording shows communication
-hidden or short, the slow link costs nothing. Over several hosts see `nccl-socket-fallback`.
+hidden or short, the slow link costs nothing. Where one device holds the model and nothing of the link is broken, fewer devices a
+replica are the better cure: `tp-too-wide` comes first. Over several hosts see `nccl-socket-fallback`.
 """
 
 from typing import NamedTuple

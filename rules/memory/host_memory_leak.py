@@ -4,7 +4,8 @@ What happens: the server keeps something in ordinary memory for every request: f
 buffers. Nothing is wrong on the GPU; after hours or days the kernel ends the process at the container's limit.
 
 How it is detected: resident memory of a process, sampled over time, rises along a line (a line explains at least 90 % of it) by more
-than 1 % of the limit an hour. The limit is the container's, else the machine's memory. Or the kernel log says that it ended a process
+than 1 % of the limit an hour. The limit is the container's, else the machine's memory; where neither is
+known, by a tenth of what the process holds an hour, and less surely. Or the kernel log says that it ended a process
 for want of memory, and how much that one held: whether it had grown, or was too large from the start, a log from before tells.
 
 When it is not this: memory that rises while a model is loaded or a cache warms up, then stays. Memory of the device:

@@ -6,7 +6,7 @@ fiftieth of what device memory does; the step is as long as the copy, however fa
 How it is detected: copies of a megabyte or more from the host to the device, of sizes that come back, that would fill
 at least 30 % of the window at the rate of the link, and copy time that nothing overlaps. The win is the run replayed
 without these copies: what keeping the data on the device would give. In a log or a configuration: an engine is told to keep
-weights in host memory, or transformers says that it put some there.
+weights in host memory, or transformers says that it put some there; or a table has the same load with and without it.
 
 When it is not this: slow copies of little data are `pageable-copies`: at the link's rate they would not fill the step.
 A load phase before the steady window is not counted; copies hidden behind kernels cost nothing.

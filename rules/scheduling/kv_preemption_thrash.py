@@ -8,7 +8,8 @@ How it is detected: preempted, retracted or paused requests in the log or the co
 finished requests, or, where finished ones are not counted, more than one a minute and at least three, or a tenth of
 those that run. One count since the start of the server gives no rate: it is told as such, with less confidence. Or a table of two runs under the same load in which a policy that admits to the brim (MAX_UTILIZATION)
 is slower by at least 15 % than one that never evicts. Or that policy is set, the cache is full and requests wait, where nothing counts what
-is paused; a 99th percentile of a token over four times the median makes that likely.
+is paused; a 99th percentile of a token over four times the median makes that likely; beside the policy
+alone it is a suspicion.
 
 When it is not this: a KV cache in full use is healthy as long as nobody is thrown out. Waiting requests with a full cache and no
 eviction are `kv-pool-too-small`. One eviction now and then costs nothing.

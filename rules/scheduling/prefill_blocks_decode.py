@@ -8,7 +8,8 @@ five times the median step, hold at least three times its device work, and keep 
 length. The finding states what it does to the time between tokens; no work would go away, so no speed-up is promised. In a log:
 at least three prefills in a row, each of more than four times 4,096 prompt tokens, while requests are being decoded; or at least
 three lines of state in which prompts are computed beside requests that ran before, and all of these together get less than a
-fifth of the tokens that they got on the line before.
+fifth of the tokens that they got on the line before. A benchmark of prompts of 4,096 tokens and more whose 99th percentile between
+tokens is five times the median raises the suspicion.
 
 When it is not this: a long step without device work is a pause: `step-gap-scheduler`. A program that answers one request
 after another has the same picture and nobody who waits: look at whether sequences were running. The first prefill of a
