@@ -40,6 +40,12 @@ Examples:
   doctor explain host-dispatch-bound      the manual page of one problem
 """  # \\b keeps click from wrapping the lines
 _NO_BUGS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
+_WANT_OF_MEMORY = (
+    "failed to map segment",
+    "annot allocate memory",
+    "can't start new thread",
+    "error return without exception set",
+)
 _REPORT_AT = "https://github.com/inference-doctor/inference-doctor/issues"
 
 
@@ -114,11 +120,20 @@ def _unexpected_line(error: BaseException) -> str:
         return f"{error.filename or 'the output'} cannot be written: {error.strerror or error}"
     if isinstance(error, OSError) and error.errno in {errno.ENAMETOOLONG, errno.ELOOP}:
         return f"{error.filename or 'a file'} cannot be opened: {error.strerror or error}"
+    if _is_want_of_memory(error):
+        return "there is too little memory for this: free some, raise the limit (ulimit -v), or give less at once"
     words = str(error).splitlines()[0] if str(error) else "no message"
     return (
         f"unexpected {type(error).__name__}: {words}. This is a bug in doctor: run again with DOCTOR_DEBUG=1 and "
         f"report the traceback at {_REPORT_AT}"
     )
+
+
+def _is_want_of_memory(error: BaseException) -> bool:
+    """Tell it in all its guises: of DuckDB (told by name, since it may not be imported), of a library, of a thread."""
+    if isinstance(error, ImportError | RuntimeError | SystemError):
+        return any(words in str(error) for words in _WANT_OF_MEMORY)
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryException"
 
 
 def _trace_when_debugging(error: BaseException) -> None:

@@ -142,7 +142,7 @@ class _Conversion:
             kind=NsysReportReader.kind,
             tool=f"nsys {session.version_text}" if session.version_text else "nsys",
             is_complete=report.is_complete,
-            notes=tuple(report.notes),
+            notes=(*report.notes, *self._codes.notes()),
             capture_start_ns=0 if has_window else None,
             capture_end_ns=(session.stop_ns or 0) - (session.start_ns or 0) if has_window else None,
             clock_offset_ns=session.start_times.utc_ns,

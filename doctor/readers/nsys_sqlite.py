@@ -61,7 +61,7 @@ def _facts(kind: str, recording: Recording, damage: tuple[str, ...]) -> SourceFa
         kind=kind,
         tool=recording.tool,
         is_complete=not damage,
-        notes=damage,
+        notes=(*damage, *recording.notes),
         capture_start_ns=recording.capture_start_ns,
         capture_end_ns=recording.capture_end_ns,
         clock_offset_ns=recording.clock_offset_ns,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from doctor.formats.nsys_export import device_work, host_calls, machine, messages, nvtx, tables
-from doctor.formats.nsys_export.codes import read_codes
+from doctor.formats.nsys_export.codes import Codes, read_codes
 from doctor.formats.nsys_export.names import StringTable, read_strings
 from doctor.formats.nsys_export.recording import Recording, read_recording
 from doctor.formats.nsys_export.tables import ExportTable, ExportTables
@@ -36,7 +36,8 @@ def read_export(export: ExportTables) -> Iterator[ExportRows | Recording]:
     seen_pids: set[int] = set()
     levels: set[str] = set()
     strings = read_strings(export)
-    for source, kind, convert in _conversions(export, strings):
+    codes = read_codes(export)
+    for source, kind, convert in _conversions(export, strings, codes):
         for batch in export.batches(source):
             rows = convert(batch)
             if rows.num_rows == 0:
@@ -54,12 +55,13 @@ def read_export(export: ExportTables) -> Iterator[ExportRows | Recording]:
         if rows.num_rows:
             yield ExportRows(kind, rows)
     if recording.graph_trace_level is None and levels:
-        recording = Recording(**{**vars(recording), "graph_trace_level": "graph" if "graph" in levels else "node"})
-    yield recording
+        recording = replace(recording, graph_trace_level="graph" if "graph" in levels else "node")
+    yield replace(recording, notes=codes.notes())
 
 
-def _conversions(export: ExportTables, strings: StringTable) -> tuple[tuple[ExportTable, str, _Rows], ...]:
-    codes = read_codes(export)
+def _conversions(
+    export: ExportTables, strings: StringTable, codes: Codes
+) -> tuple[tuple[ExportTable, str, _Rows], ...]:
     domains = nvtx.read_domains(export, strings)
     return (
         (tables.RUNTIME, "api_call", lambda batch: host_calls.api_calls(batch, strings)),

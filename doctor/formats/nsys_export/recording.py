@@ -23,6 +23,7 @@ class Recording:
         capture_end_ns: its end.
         clock_offset_ns: nanoseconds since the epoch of the export's time 0.
         graph_trace_level: `graph` or `node` where the options of the recording are in the export.
+        notes: one line on each thing in the rows that is not known here.
     """
 
     exporter: str | None
@@ -30,6 +31,7 @@ class Recording:
     capture_end_ns: int | None
     clock_offset_ns: int | None
     graph_trace_level: str | None
+    notes: tuple[str, ...] = ()
 
     @property
     def tool(self) -> str:

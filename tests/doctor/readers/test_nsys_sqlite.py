@@ -101,6 +101,24 @@ def test_the_numbers_of_the_files_own_enumeration_win(tmp_path: Path) -> None:
     assert set(read_all(renumbered).column("memcpy", "src_kind")) == {"device", "pageable"}
 
 
+def test_numbers_of_a_newer_recorder_are_named(tmp_path: Path) -> None:
+    newer = export_with(
+        tmp_path,
+        "INSERT INTO ENUM_CUDA_MEM_KIND (id, name) VALUES (41, 'CUDA_MEMOPR_MEMORY_KIND_FABRIC')",
+        "UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET copyKind = 99, srcKind = 41",
+        "UPDATE CUPTI_ACTIVITY_KIND_MEMSET SET memKind = 7",  # the file's own UNKNOWN
+        "CREATE TABLE EVENTS_OF_TOMORROW (start INTEGER, what TEXT)",
+        "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD COLUMN ofTomorrow INTEGER DEFAULT 7",
+    )
+    found = read_all(newer)
+    assert set(found.column("memcpy", "copy_kind")) == {None}
+    assert found.facts.is_complete
+    assert found.facts.notes == (
+        "memKind holds kinds that are not known here: 41 (FABRIC)",
+        "copyKind holds kinds that are not known here: 99",
+    )
+
+
 @pytest.mark.parametrize(
     ("current", "deprecated", "event", "stream", "kind"),
     [
