@@ -100,7 +100,7 @@ class Waits:
         first: row i awaits `op[first[i]:first[i + 1]]`.
         op: positions of awaited operations.
         is_active: false where a cure took the wait out.
-        is_own_copy: a copy that waits for itself.
+        is_own_copy: a copy, or a launch, that waits for its own work.
         did_block: the recorded call waited.
     """
 

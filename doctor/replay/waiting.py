@@ -3,6 +3,7 @@
 A sync, copy or allocation waits when work that was pending before it ended while it ran, or up to 3 us after it
 returned (clocks of host and device differ by that much). What it waits for is the last operation of each such stream.
 A sync that found everything done is kept as a wait too: with a faster host it would have something to wait for.
+Launches wait for their own kernels where nearly all of them return only when those have ended (CUDA_LAUNCH_BLOCKING).
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from doctor.replay.run import Calls, Flag, Int, Ops, Real, Waits
 
 CLOCK_SLACK_NS = 3_000.0
 """How long after a call's return the awaited work may seem to end."""
+WAITING_LAUNCHES = 0.95
+"""Share of the launches from which on they wait for their kernels: by chance a few do, by setting all."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ def find_waits(calls: Calls, ops: Ops, stream_thread: Int, names: CallNames) -> 
     latest = running_end(ops.stream, ops.end)
     pairs = _merge(
         _await_copies(calls, ops, latest, of_class(calls, names, ("copy",)), names),
+        _await_launches(calls, ops, latest, of_class(calls, names, ("launch",))),
         _await_streams(calls, ops, latest, stream_thread, names),
         _await_events(calls, ops, latest, stream_thread, names),
     )
@@ -65,6 +69,14 @@ def _await_copies(calls: Calls, ops: Ops, latest: Real, is_copy: Flag, names: Ca
     own = np.flatnonzero(~ops.is_tied & is_copy[ops.call] & (ops.holds_host | always[ops.call]))
     own = own[_ends_within(calls, ops.call[own], latest[own]) & (ops.start[own] < calls.end[ops.call[own]])]
     return _Awaited(ops.call[own], own, np.ones(len(own), dtype=np.bool_))
+
+
+def _await_launches(calls: Calls, ops: Ops, latest: Real, is_launch: Flag) -> _Awaited:
+    """Launches that hold the host until their kernels have ended: nearly all of them, or none."""
+    own = np.flatnonzero(~ops.is_tied & is_launch[ops.call])
+    held = own[(latest[own] <= calls.end[ops.call[own]]) & (ops.start[own] >= calls.start[ops.call[own]])]
+    held = held if len(held) >= WAITING_LAUNCHES * len(own) else held[:0]
+    return _Awaited(ops.call[held], held, np.ones(len(held), dtype=np.bool_))
 
 
 def _ends_within(calls: Calls, call: Int, end: Real) -> Flag:

@@ -8,8 +8,15 @@ How it is detected: at least five waiting calls (stream, device or event synchro
 usual step; where what comes back is too little for a forward pass, or waits for an upload each time it comes (the layers of one
 long prompt), fifteen in all: the end of a step waits for what comes down. The win is the run replayed without them, the longest one left in place, since one wait a step is needed.
 
+Launches that wait are another form of it: under CUDA_LAUNCH_BLOCKING=1, left on after an error was looked for, each
+launch returns only when its kernel has ended. Then at least 95 % of the launches return after the end of their kernels,
+longer ones than a launch takes among them; the win is the run replayed with launches that return 2 us before their
+kernels start. Launches of CUDA graphs are not counted.
+
 When it is not this: a wait behind a busy device costs nothing, however long the call is: the replay then finds no win
-and the waits are named under ruled out. Waits that belong to a large pageable copy are `pageable-copies`; waits inside
+and the waits are named under ruled out. A kernel ends before its launch returns by chance where the host is
+held up, never nearly always. A tool that runs one kernel at a time (compute-sanitizer, a serialising profiler) makes
+launches wait as the variable does: unset it first, then look whether such a tool ran. Waits that belong to a large pageable copy are `pageable-copies`; waits inside
 cudaMalloc or cudaFree are `alloc-in-hot-loop`.
 """
 
@@ -24,6 +31,7 @@ from doctor.rule import (
     Finding,
     Fix,
     Rule,
+    Sign,
     Stage,
     Target,
     Threshold,
@@ -47,6 +55,12 @@ THRESHOLDS = {
     "min_steps": Threshold(3, "steps", source="a cause seen once or twice is not what the run is made of"),
     "min_step_ops": Threshold(8, "device operations a step", source="one layer of a transformer has as many"),
     "min_upload_share": Threshold(0.8, "share of the waits", source="NVIDIA/TensorRT-LLM PR#16680: one in every layer"),
+    "min_blocking_share": Threshold(
+        0.95, "share of launches", source="own H200 recordings: 100 % under CUDA_LAUNCH_BLOCKING=1, under 1 % without"
+    ),
+    "longer_ns": Threshold(5_000, "ns", source="a launch takes 2 to 5 us: a kernel so long ends behind it"),
+    "min_longer": Threshold(24, "launches", source="four a layer; fewer are less than a small model"),
+    "lead_ns": Threshold(2_000, "ns", source="own H200 recordings: a kernel starts 1 to 5 us after its launch"),
     "small_copy_bytes": Threshold(65_536, "bytes", source="CUDA Runtime API: copies up to 64 KiB are staged"),
 }
 
@@ -155,6 +169,88 @@ def judge(row: StepWaits) -> Verdict:
     )
 
 
+# Some 20,000 launches tell it as well as five million.
+BLOCKING_SQL = """
+WITH taken AS (
+    SELECT device_op_id, host_call_id FROM launch
+    WHERE hash(device_op_id) % (SELECT greatest(1, count(*) // 20000) FROM launch) = 0
+),
+launched AS (
+    SELECT call.start_ns, call.end_ns, call.end_ns - call.start_ns AS call_ns, op.end_ns - op.start_ns AS kernel_ns,
+        call.end_ns >= op.end_ns AND op.start_ns >= call.start_ns AS is_blocking
+    FROM taken JOIN device_op AS op USING (device_op_id) JOIN thread_call AS call USING (host_call_id)
+    WHERE call_class = 'launch' AND op.kind = 'kernel'
+)
+SELECT count(*) AS launch_count, count(*) FILTER (is_blocking) AS blocking_count,
+    count(*) FILTER (kernel_ns >= $longer_ns) AS longer_count, count(*) FILTER (kernel_ns >= $longer_ns AND is_blocking) AS longer_blocking_count,
+    coalesce(sum(call_ns) FILTER (is_blocking), 0)::BIGINT AS call_ns, coalesce(sum(kernel_ns) FILTER (is_blocking), 0)::BIGINT AS kernel_ns,
+    arg_max(start_ns, call_ns) FILTER (is_blocking) AS longest_start_ns, arg_max(end_ns, call_ns) FILTER (is_blocking) AS longest_end_ns
+FROM launched
+"""
+
+BLOCKING_CURE = Cure(
+    steps=(
+        CureStep(
+            Target.HOST_CALL,
+            Act.SET_DURATION_NS,
+            """SELECT host_call_id, greatest(op.start_ns - call.start_ns - $lead_ns, 1000)::DOUBLE AS call_ns
+            FROM device_op AS op JOIN launch USING (device_op_id) JOIN thread_call AS call USING (host_call_id)
+            WHERE call_class = 'launch' AND op.kind = 'kernel' AND call.end_ns >= op.end_ns AND op.start_ns >= call.start_ns""",
+            values={"lead_ns": THRESHOLDS["lead_ns"].value},
+        ),
+    ),
+    spread=1.5,  # what a launch takes without its wait is not in the recording
+)
+
+
+class BlockingLaunches(NamedTuple):
+    """Launches of the window, and those that return only after their kernels have ended."""
+
+    launch_count: int
+    blocking_count: int
+    longer_count: int
+    longer_blocking_count: int
+    call_ns: int
+    kernel_ns: int
+    longest_start_ns: int | None
+    longest_end_ns: int | None
+
+
+def judge_blocking(row: BlockingLaunches) -> Verdict:
+    """Nearly every launch waits, of long kernels as of short ones."""
+    least = THRESHOLDS["min_blocking_share"].value
+    if row.longer_count < THRESHOLDS["min_longer"].value or row.blocking_count < least * row.launch_count:
+        return None
+    if row.longer_blocking_count < least * row.longer_count:
+        return None
+    share = row.blocking_count / row.launch_count
+    longest = Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns)
+    return Finding(
+        summary=f"{share:.0%} of the launches return only when their kernels have ended, as under CUDA_LAUNCH_BLOCKING=1"
+        f" ({row.kernel_ns / row.call_ns:.0%} of the time in them their kernels run)",
+        evidence=(
+            Evidence("launches that return after their kernels", share, "share of launches", longest),
+            Evidence("a launch call", row.call_ns / row.blocking_count / 1e3, "us, mean"),
+            Evidence("of it the kernel runs", row.kernel_ns / row.call_ns, "share"),
+        ),
+        cure=BLOCKING_CURE,
+        confidence=0.9,
+        title="Every launch waits for its kernel",
+        fixes=BLOCKING_FIXES,
+        verify="record again: launch calls return before their kernels start, and take a few us each.",
+        cleared="each launch returns only when its kernel has ended, as under CUDA_LAUNCH_BLOCKING=1, but other things hold the run up",
+    )
+
+
+BLOCKING_FIXES = (
+    Fix(
+        "system",
+        "unset CUDA_LAUNCH_BLOCKING (HIP_LAUNCH_BLOCKING and AMD_SERIALIZE_KERNEL on AMD); set it only while an error is looked for",
+        "launches return at once, and the host prepares the next kernels while the device works",
+        source="https://docs.pytorch.org/docs/stable/notes/cuda.html#asynchronous-execution",
+    ),
+)
+
 FIXES = (
     Fix(
         "pytorch",
@@ -210,4 +306,5 @@ RULE = Rule(
     fixes=FIXES,
     verify="record again: waits per step fall to one or two, and the step gets shorter by about the expected gain.",
     doc=__doc__,
+    also=(Sign(ABOUT.reads, ABOUT.needs, BLOCKING_SQL, BlockingLaunches, judge_blocking),),
 )

@@ -63,6 +63,11 @@ class Program:
         args = {"grid": list(grid), "block": [128, 1, 1], "registers per thread": 32}
         self._device("kernel", kernel, kernel_us, stream, correlation, args)
 
+    def launch_and_wait(self, kernel: str, kernel_us: float) -> None:
+        """Launch one kernel as under CUDA_LAUNCH_BLOCKING=1: the call returns when the kernel has ended."""
+        self.launch(kernel, kernel_us)
+        self._stretch_last_call(max(self._free_us.values()) + 3.0)
+
     def graph(self, kernels: list[tuple[str, float]], *, host_us: float = 10.0, stream: int = 7) -> None:
         """Launch a CUDA graph: one call, many kernels with the same correlation."""
         correlation = self._host("cudaGraphLaunch", host_us)
