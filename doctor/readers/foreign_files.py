@@ -72,6 +72,8 @@ def _holds(*words: bytes) -> Callable[[bytes], bool]:
 
 _STATS_HEADERS = (
     b"Time (%),Total Time (ns)",
+    b"Time(%),Total Time (ns)",
+    b"Time(%)  Total Time (ns)",
     b"Time (%)  Total Time (ns)",
     b'"Time (%)","Total Time (ns)"',
     b"| Time (%) | Total Time (ns)",
