@@ -30,4 +30,4 @@ def test_is_ruled_out_when_the_device_does_not_wait(clinic: Clinic) -> None:
         decode_step(program, layers=32, kernel_us=60)
     verdicts = clinic.verdicts(program)
     assert RULE not in verdicts.found
-    assert "does not wait" in verdicts.ruled_out[RULE]
+    assert "do not hold the run up" in verdicts.ruled_out[RULE]
