@@ -16,6 +16,8 @@ _MOST_CELLS = 40
 _MOST_ROWS = 5000
 _WIDE = re.compile(r"\t|\s{2,}")
 _RULE = re.compile(r"[\s=+-]{3,}\Z")
+_STATED = re.compile(r"\d[.:]\d|\d{4}|[=:]\s?\d")
+"""Times, amounts and settings: a line of a log, not of headings."""
 _REQUEST_LOG = re.compile(
     r"(?:^|[,;\t ])(?:idle|pause|silence|gap|timestamp|time|start(?:_time)?|sent_at|date)(?:_\w{1,12})?(?:[,;\t ]|$)",
     re.I,
@@ -66,7 +68,7 @@ class DelimitedTableScanner:
 
     def _begin(self, text: str) -> None:
         """A line of headings, whatever parts them; a table that has bars is another reader's."""
-        if len(text) > _MOST_LINE or "|" in text or _REQUEST_LOG.search(text):
+        if len(text) > _MOST_LINE or "|" in text or _STATED.search(text) or _REQUEST_LOG.search(text):
             return
         for delimiter in (",", ";", None):
             names = _cells(text, delimiter)
