@@ -14,7 +14,14 @@ where no fused kernel takes its mask, go to the 16-bit units. How many scores a 
 which is bound by their bytes. What the fused kernel saves beyond that (writing the scores, the masked half) is not
 promised: the head size is not in a recording. At most attention takes no time at all.
 
-When it is not this: softmax over the vocabulary belongs to sampling, softmax before a top-k to expert routing. In
+A fused kernel may be fed copies: where keys and values have fewer heads than queries, repeating them (repeat_interleave,
+repeat_kv) writes the whole cache anew before every attention of every step. Two long copies of one size, with no third
+like them, between the last product and the attention kernel, half as long as that or longer, before at least 80 % of
+the attention kernels, tell that. The win is the run replayed without them and their launches; attention that is no
+longer than its copies is bound by the bytes it reads, and takes half: two query heads share one of the cache at least.
+
+When it is not this: three copies alike before an attention kernel are the layout of queries, keys and values of new
+rows; rotary embeddings, casts and concatenations compute or grow something. Softmax over the vocabulary belongs to sampling, softmax before a top-k to expert routing. In
 decode with short contexts the scores are small and fusing wins little; the replay says so.
 """
 
@@ -57,6 +64,20 @@ THRESHOLDS = {
     "long_ns": Threshold(
         100_000, "ns", source="a softmax this long is bound by bandwidth, so that its time tells the number of scores"
     ),
+    "min_copied": Threshold(0.8, "share of attention kernels", source="all layers, less the prompts' first steps"),
+    "least_likeness": Threshold(0.7, "of the longest copy", source="keys and values are of one size"),
+    "most_third": Threshold(
+        0.5, "of the second longest copy", source="queries of as many rows are laid out beside them"
+    ),
+    "least_of_attention": Threshold(
+        0.5,
+        "x the attention kernel",
+        source="own H200 recordings: 4.5; writing what is read once takes as long as that",
+    ),
+    "shared_left": Threshold(
+        0.5, "of attention's time", source="the least grouping: two query heads for one of the cache"
+    ),
+    "most_shared": Threshold(1 / 8, "of that", source="16 query heads for one of the cache, as in Llama 3.1 405B"),
     "min_count": Threshold(4, "softmax kernels", source="fewer than the layers of any language model"),
 }
 
@@ -103,17 +124,22 @@ scaled AS (
 SELECT product_op_id, factor FROM scaled UNION ALL SELECT after_op_id, factor FROM scaled
 """
 
-# a launch goes with all that the host does for it: the calls and silences since the launch before
-LAUNCHES = f"""
+
+def launches_of(operations: str) -> str:
+    """The calls behind these operations: a launch goes with all that the host does for it since the launch before."""
+    return f"""
     SELECT call.host_call_id FROM thread_call AS call
     JOIN (
         SELECT DISTINCT launching.source_id, launching.pid, launching.tid, launching.interval_id
-        FROM ({GONE}) JOIN launch USING (device_op_id) JOIN thread_call AS launching USING (host_call_id)
+        FROM ({operations}) JOIN launch USING (device_op_id) JOIN thread_call AS launching USING (host_call_id)
         WHERE launching.call_class IN ('launch', 'copy', 'memset')
     ) AS gone USING (source_id, pid, tid, interval_id)
     JOIN launch_pace USING (source_id, pid, tid)
     WHERE call.call_class IN ('launch', 'copy', 'memset', 'event', 'other')
 """
+
+
+LAUNCHES = launches_of(GONE)
 
 PRODUCTS = """
     SELECT unnest([product_op_id, after_op_id]) AS device_op_id FROM softmax_between WHERE before_count <= 12 AND after_count <= 6
@@ -179,6 +205,104 @@ def judge(row: UnfusedAttention) -> Verdict:
         cleared=f"{format_counted(row.softmax_count, 'attention is', 'attentions are')} not fused, but other things hold the run up",
     )
 
+
+FED = """
+    SELECT *, coalesce(copy_ns[2] >= $least_likeness * copy_ns[1] AND sizes[1] = sizes[2] AND coalesce(copy_ns[3], 0) < $most_third * copy_ns[2]
+        AND copy_ns[1] + copy_ns[2] >= $least_of_attention * attention_ns, false) AS is_copied
+    FROM attention_feed
+"""
+
+COPIED_SQL = f"""
+WITH fed AS ({FED}),
+copied AS (SELECT unnest(copy_op_ids) AS device_op_id FROM fed WHERE is_copied)
+SELECT (SELECT count(*) FROM fed) AS attention_count, (SELECT count(*) FILTER (is_copied) FROM fed) AS copied_count,
+    (SELECT coalesce(sum(attention_ns) FILTER (is_copied), 0)::BIGINT FROM fed) AS attention_ns,
+    coalesce(sum(end_ns - start_ns), 0)::BIGINT AS copy_ns, (SELECT sum(busy_ns)::BIGINT FROM device_busy) AS busy_ns,
+    arg_max(start_ns, end_ns - start_ns) AS longest_start_ns, arg_max(end_ns, end_ns - start_ns) AS longest_end_ns
+FROM copied JOIN device_op USING (device_op_id)
+"""
+
+_COPIED = f"SELECT unnest(copy_op_ids) AS device_op_id FROM ({FED}) WHERE is_copied"
+_READING = f"SELECT attention_op_id FROM ({FED}) WHERE is_copied"
+_COPIED_VALUES = {name: THRESHOLDS[name].value for name in ("least_likeness", "most_third", "least_of_attention")}
+
+COPIED_CURE = Cure(
+    steps=(
+        CureStep(Target.DEVICE_OP, Act.REMOVE, _COPIED, values=_COPIED_VALUES),
+        CureStep(
+            Target.DEVICE_OP,
+            Act.SCALE,
+            f"{_READING} AND copy_ns[1] + copy_ns[2] >= attention_ns",
+            values=_COPIED_VALUES,
+            value=THRESHOLDS["shared_left"].value,
+        ),
+        CureStep(Target.HOST_CALL, Act.REMOVE, launches_of(_COPIED), values=_COPIED_VALUES),
+        CureStep(
+            Target.SILENCE, Act.REMOVE, f"{launches_of(_COPIED)} AND silence_ns <= pause_ns", values=_COPIED_VALUES
+        ),
+    ),
+    is_host_work=False,
+    spread=2.0,
+    at_most=(
+        CureStep(Target.DEVICE_OP, Act.SCALE, _READING, values=_COPIED_VALUES, value=THRESHOLDS["most_shared"].value),
+    ),
+)
+
+
+class CopiedOperands(NamedTuple):
+    """Attention kernels of the window, and the pairs of long copies directly before them."""
+
+    attention_count: int
+    copied_count: int
+    attention_ns: int
+    copy_ns: int
+    busy_ns: int | None
+    longest_start_ns: int | None
+    longest_end_ns: int | None
+
+
+def judge_copied(row: CopiedOperands) -> Verdict:
+    """Nearly every attention kernel waits for keys and values to be written out anew."""
+    if row.copied_count < max(THRESHOLDS["min_count"].value, THRESHOLDS["min_copied"].value * row.attention_count):
+        return None
+    share = row.copy_ns / (row.busy_ns or row.copy_ns)
+    if share < THRESHOLDS["min_share"].value:
+        return None
+    longest = Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns)
+    return Finding(
+        summary=f"two long copies of one size stand before {row.copied_count:,} of {format_counted(row.attention_count, 'attention kernel')}:"
+        f" {share:.0%} of the device's time, {row.copy_ns / row.attention_ns:.1f} times as long as attention itself",
+        evidence=(
+            Evidence("copies before attention", share, "share of device time", longest),
+            Evidence("copies against attention", row.copy_ns / row.attention_ns, "x"),
+            Evidence(
+                "attention kernels with copies", row.copied_count / row.attention_count, "share of attention kernels"
+            ),
+        ),
+        cure=COPIED_CURE,
+        confidence=0.75,
+        title="Keys and values are copied before every attention",
+        fixes=COPIED_FIXES,
+        verify="record again: no long copy between a product and the attention kernel behind it.",
+        cleared=f"keys and values are copied before attention, {share:.0%} of the device's time, but other things hold the run up",
+    )
+
+
+COPIED_FIXES = (
+    Fix(
+        "pytorch",
+        "scaled_dot_product_attention(q, k, v, enable_gqa=True) on the cache as it is, without repeat_interleave, expand and"
+        " reshape, or contiguous()",
+        "grouped kernels read each head of the cache once for all query heads that share it",
+        source="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
+    ),
+    Fix(
+        "transformers",
+        'attn_implementation="flash_attention_2" (or a newer version, whose sdpa takes grouped heads)',
+        "repeat_kv writes every head anew; flash attention takes grouped heads",
+        source="https://huggingface.co/docs/transformers/attention_interface",
+    ),
+)
 
 SETTING_SQL = """
 SELECT (SELECT max(told) FROM engine_choice WHERE setting = 'attention' AND told IN ('eager', 'math', 'torch_native', 'manual', 'naive')) AS told,
@@ -267,5 +391,8 @@ RULE = Rule(
     verify="record again: flash or fmha kernels in place of softmax, and peak memory no longer grows with the square of the"
     " length.",
     doc=__doc__,
-    also=(Sign(("engine_evidence",), ("engine-log", "engine-config"), SETTING_SQL, EagerAttention, judge_setting),),
+    also=(
+        Sign(ABOUT.reads, ABOUT.needs, COPIED_SQL, CopiedOperands, judge_copied),
+        Sign(("engine_evidence",), ("engine-log", "engine-config"), SETTING_SQL, EagerAttention, judge_setting),
+    ),
 )
