@@ -6,7 +6,7 @@ collector, caches without a bound. Emptying the allocator's cache does not help,
 How it is detected: the level between steps (the least of each of 40 pieces of the series, the first fifth left out as warm-up) rises
 along a line: a straight line explains at least 90 % of it and it grows by at least 5 % of the device. In a snapshot's history as much
 must be freed as a loop does, and more than one pass of the model must be seen; then the stacks whose blocks stay are named. Samples of a
-process or device are the weaker sign, since they show what is reserved.
+process or device are the weaker sign, since they show what is reserved, and looks of less than a minute a doubtful one.
 
 When it is not this: one forward pass keeps its activations for the backward pass, layer by layer along a line: there the lines around the
 layers (embedding, last norm, head) were run once, in a loop over steps they come back as the layers do. A trace needs three steps. A
@@ -41,6 +41,7 @@ THRESHOLDS = {
     "least_kept": Threshold(
         0.5, "share of the growth in blocks made all along", source="a growing sequence keeps its last blocks only"
     ),
+    "least_look_ns": Threshold(60e9, "ns of looks at a device", source="one long request grows for seconds, too"),
     "grave_ns": Threshold(24 * 3600e9, "ns until the device is full", source="rule of thumb: a day"),
 }
 
@@ -136,6 +137,11 @@ def judge(row: Trend) -> Verdict:
     if row.span_ns:
         full_ns = max(row.total_bytes - row.most_bytes, 0) / row.growth_bytes * row.span_ns
     until = f"; the device is full after {format_ns(full_ns)} more" if full_ns else ""
+    is_seen_from_outside = row.series in {"process", "device"}
+    is_moment = is_seen_from_outside and row.span_ns is not None and row.span_ns < THRESHOLDS["least_look_ns"].value
+    until += "; looks of a few seconds may be of one request" if is_moment else ""
+    is_grave = full_ns is not None and full_ns < THRESHOLDS["grave_ns"].value
+    is_sure = row.series == "printed" or (row.series == "allocator" and row.has_stacks)
     culprit: tuple[Evidence, ...] = ()
     if row.series == "allocator" and row.stack is not None and row.held_bytes is not None:
         culprit = (
@@ -150,9 +156,9 @@ def judge(row: Trend) -> Verdict:
             Evidence("share of the device", row.growth_bytes / row.total_bytes, "share"),
             *culprit,
         ),
-        severity=Severity.CRITICAL if full_ns is not None and full_ns < THRESHOLDS["grave_ns"].value else Severity.HIGH,
+        severity=Severity.MEDIUM if is_moment else Severity.CRITICAL if is_grave else Severity.HIGH,
         bytes=row.growth_bytes,
-        confidence=0.8 if row.series == "printed" or (row.series == "allocator" and row.has_stacks) else 0.65,
+        confidence=0.4 if is_moment else 0.8 if is_sure else 0.65,
     )
 
 

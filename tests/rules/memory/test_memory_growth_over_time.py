@@ -52,6 +52,16 @@ def test_device_memory_that_rises_along_a_line_is_told_with_the_time_that_is_lef
     assert "host-memory-leak" not in verdicts.found
 
 
+def test_looks_of_a_few_seconds_may_be_of_one_request(clinic: Clinic) -> None:
+    rows = "".join(
+        f"2026/03/02 10:00:{second:02d}.000, 0, {24600 + 400 * second} MiB, 46068 MiB\n" for second in range(40)
+    )
+    finding = clinic.told(f"timestamp, index, memory.used [MiB], memory.total [MiB]\n{rows}").finding(
+        "memory-leak-growth"
+    )
+    assert (finding["severity"], finding["confidence"]) == ("medium", 0.4)
+
+
 def test_host_memory_that_rises_along_a_line_is_told_by_process(clinic: Clinic) -> None:
     verdicts = clinic.told(samples(LEVEL, rising(20.0, 0.2)))
     assert verdicts.first == "host-memory-leak"
