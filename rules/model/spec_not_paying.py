@@ -47,9 +47,8 @@ THRESHOLDS = {
     ),
     "most_promised": Threshold(3, "x", source="the cost of verifying is an estimate"),
     "min_ratio": Threshold(1.1, "x", source="rule of thumb: less is within the noise of a comparison"),
-    "min_draft_share": Threshold(0.05, "share of the window", source="less is not measurable"),
-    "large_draft_share": Threshold(
-        0.25, "share of the window", source="own H200 recordings: 0.28, 1.7x as fast without a draft"
+    "min_draft_share": Threshold(
+        0.05, "share of the window", source="less is not measurable; own H200 recordings: 0.28, 1.7x as fast without"
     ),
 }
 
@@ -224,8 +223,8 @@ def judge_turns(row: Turns) -> Verdict:
                 "draft passes for each of the large model", row.draft_pass_count / row.target_pass_count, "passes"
             ),
         ),
-        severity=Severity.MEDIUM if share >= THRESHOLDS["large_draft_share"].value else Severity.LOW,
-        confidence=0.5,
+        severity=Severity.LOW,  # prompts in equal pieces may look the same
+        confidence=0.4,
         label="does the draft pay?",
         question="read the mean acceptance length from the server's log or metrics (give it beside the trace), or run the same load without the"
         " draft: the faster one stays.",
