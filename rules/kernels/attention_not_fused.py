@@ -124,22 +124,7 @@ scaled AS (
 SELECT product_op_id, factor FROM scaled UNION ALL SELECT after_op_id, factor FROM scaled
 """
 
-
-def launches_of(operations: str) -> str:
-    """The calls behind these operations: a launch goes with all that the host does for it since the launch before."""
-    return f"""
-    SELECT call.host_call_id FROM thread_call AS call
-    JOIN (
-        SELECT DISTINCT launching.source_id, launching.pid, launching.tid, launching.interval_id
-        FROM ({operations}) JOIN launch USING (device_op_id) JOIN thread_call AS launching USING (host_call_id)
-        WHERE launching.call_class IN ('launch', 'copy', 'memset')
-    ) AS gone USING (source_id, pid, tid, interval_id)
-    JOIN launch_pace USING (source_id, pid, tid)
-    WHERE call.call_class IN ('launch', 'copy', 'memset', 'event', 'other')
-"""
-
-
-LAUNCHES = launches_of(GONE)
+LAUNCHES = f"SELECT DISTINCT host_call_id FROM launching_call WHERE device_op_id IN ({GONE})"
 
 PRODUCTS = """
     SELECT unnest([product_op_id, after_op_id]) AS device_op_id FROM softmax_between WHERE before_count <= 12 AND after_count <= 6
@@ -156,7 +141,7 @@ CURE = Cure(
             "SELECT device_op_id, time_share AS factor FROM fp32_attention, half_rate",
         ),
         CureStep(Target.HOST_CALL, Act.REMOVE, LAUNCHES),
-        CureStep(Target.SILENCE, Act.REMOVE, f"{LAUNCHES} AND silence_ns <= pause_ns"),
+        CureStep(Target.SILENCE, Act.REMOVE, f"{LAUNCHES} AND is_quick"),
     ),
     is_host_work=False,
     spread=1.5,
@@ -224,6 +209,7 @@ FROM copied JOIN device_op USING (device_op_id)
 
 _COPIED = f"SELECT unnest(copy_op_ids) AS device_op_id FROM ({FED}) WHERE is_copied"
 _READING = f"SELECT attention_op_id FROM ({FED}) WHERE is_copied"
+_COPYING = f"SELECT DISTINCT host_call_id FROM launching_call WHERE device_op_id IN ({_COPIED})"
 _COPIED_VALUES = {name: THRESHOLDS[name].value for name in ("least_likeness", "most_third", "least_of_attention")}
 
 COPIED_CURE = Cure(
@@ -236,10 +222,8 @@ COPIED_CURE = Cure(
             values=_COPIED_VALUES,
             value=THRESHOLDS["shared_left"].value,
         ),
-        CureStep(Target.HOST_CALL, Act.REMOVE, launches_of(_COPIED), values=_COPIED_VALUES),
-        CureStep(
-            Target.SILENCE, Act.REMOVE, f"{launches_of(_COPIED)} AND silence_ns <= pause_ns", values=_COPIED_VALUES
-        ),
+        CureStep(Target.HOST_CALL, Act.REMOVE, _COPYING, values=_COPIED_VALUES),
+        CureStep(Target.SILENCE, Act.REMOVE, f"{_COPYING} AND is_quick", values=_COPIED_VALUES),
     ),
     is_host_work=False,
     spread=2.0,

@@ -15,7 +15,7 @@ gptq, is bitsandbytes, or the engine says that it is not fully optimized.
 
 When it is not this: Marlin and Machete kernels are the fast ones. Before compute capability 8.0 there is nothing
 faster, and the finding says so in place of a win. Casts of activations are shorter than the product they feed. Kernels
-that narrow 32-bit floats before each product are autocast over weights kept in 32 bits: load them in 16. FP8 weights on
+that narrow 32-bit floats before each product are autocast over weights kept in 32 bits: `wrong-dtype-fp32`. FP8 weights on
 older devices are `fp8-no-hardware`.
 """
 

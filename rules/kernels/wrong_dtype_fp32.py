@@ -1,24 +1,28 @@
 """The model computes in fp32 on a device whose matrix units want 16 bits.
 
-What happens: fp32 matrix products run on the general-purpose units, an eighth to a thirtieth of the rate of bf16 on the
-matrix units, and read twice the bytes. A checkpoint loaded without a dtype, or an autocast that was left out, does
-that to a whole model without any other sign.
+What happens: fp32 matrix products run on the general-purpose units, an eighth to a thirtieth of the rate of bf16 on the matrix units, and
+read twice the bytes. A checkpoint loaded without a dtype, or an autocast that was left out, does that to a whole model without any other
+sign.
 
-fp64 is worse still: numpy arrays are of that type unless told otherwise, and element-wise arithmetic with one such
-tensor hands it on. Devices not made for it reach a 64th of their fp32 rate.
+fp64 is worse still: numpy arrays are of that type unless told otherwise, and element-wise arithmetic with one such tensor hands it on.
+Devices not made for it reach a 64th of their fp32 rate.
 
-How it is detected: the share of fp32 and fp64 products in the time of all matrix products, from kernel names (sgemm,
-ffma, simt; dgemm, f64). The win is the run replayed with each product at the device's own ratio: products that fill the
-device with large tiles are bound by arithmetic and gain the ratio of the units; all others are bound by bandwidth and
-gain two (four from fp64), as do long element-wise kernels. Where most of the products are wide, so is what lies between
-them: attention over a prompt is two products in one kernel and gains the ratio, every other long kernel that does not
-name a 16-bit type gains by its bytes. In a log or a configuration: the type is float32, or the weights weigh at least
-3.6 bytes a parameter. Beside an out-of-memory text the model's configuration is enough: a load that fails with more
-than 2.5 bytes a parameter in memory is wider than 16 bits, and so is a checkpoint in float32 that nothing narrows. It
-is critical where memory ran out.
+How it is detected: the share of fp32 and fp64 products in the time of all matrix products, from kernel names (sgemm, ffma, simt; dgemm,
+f64). The win is the run replayed with each product at the device's own ratio: products that fill the device with large tiles are bound by
+arithmetic and gain the ratio of the units; all others are bound by bandwidth and gain two (four from fp64), as do long element-wise
+kernels. Where most of the products are wide, so is what lies between them: attention over a prompt is two products in one kernel and gains
+the ratio, every other long kernel that does not name a 16-bit type gains by its bytes. In a log or a configuration: the type is float32, or
+the weights weigh at least 3.6 bytes a parameter. Beside an out-of-memory text the model's configuration is enough: a load that fails with
+more than 2.5 bytes a parameter in memory is wider than 16 bits, and so is a checkpoint in float32 that nothing narrows. It is critical
+where memory ran out.
 
-When it is not this: norms, logits and expert routing in fp32 are intended and small. TF32 kernels use the matrix units
-already. Training in fp32 may be on purpose.
+Weights kept in fp32 and computed with in 16 bits, as under torch.autocast, are another form of it: every step casts every weight again.
+Then at least half of the matrix products have casts from 32-bit floats directly before them, one for each operand, or one that takes longer
+than the product. The win is the run replayed without these casts and their launches.
+
+When it is not this: one short cast before a product is an activation's; casts to fp32 are of logits and norms; in training the products of
+the backward pass have no casts before them. Norms, logits and expert routing in fp32 are intended and small. TF32 kernels use the matrix
+units already. Training in fp32 may be on purpose.
 """
 
 from typing import NamedTuple
@@ -63,6 +67,11 @@ THRESHOLDS = {
     "min_share": Threshold(0.2, "share of matrix-product time", source="huggingface/transformers#21681"),
     "tile_elements": Threshold(4096, "elements of an output tile", source="64 x 64: smaller tiles serve few rows"),
     "long_ns": Threshold(10_000, "ns", source="element-wise kernels this long are bound by bandwidth"),
+    "min_narrowed": Threshold(
+        0.5, "share of matrix products", source="most of them; a third of those of a training step"
+    ),
+    "min_products": Threshold(24, "matrix products", source="four a layer; fewer are less than a small model"),
+    "least_cast_ns": Threshold(4_000, "ns", source="own H200 recordings: activations of a few tokens take 1 to 3 us"),
     "whole_share": Threshold(0.5, "share of matrix-product time", source="most products: the model as such is fp32"),
 }
 
@@ -178,6 +187,94 @@ def judge(row: WideProducts) -> Verdict:
     )
 
 
+CAST = """
+    SELECT *, len(cast_ns) >= 2 OR coalesce(cast_ns[1] > product_ns AND cast_ns[1] >= $least_cast_ns, false) AS is_narrowed
+    FROM narrowed_product
+"""
+
+CAST_SQL = f"""
+WITH product AS ({CAST}),
+casting AS (SELECT unnest(cast_op_ids) AS device_op_id FROM product WHERE is_narrowed)
+SELECT (SELECT count(*) FROM product) AS product_count, (SELECT count(*) FILTER (is_narrowed) FROM product) AS narrowed_count,
+    count(*) AS cast_count, coalesce(sum(end_ns - start_ns), 0)::BIGINT AS cast_ns, (SELECT sum(busy_ns)::BIGINT FROM device_busy) AS busy_ns,
+    arg_max(start_ns, end_ns - start_ns) AS longest_start_ns, arg_max(end_ns, end_ns - start_ns) AS longest_end_ns
+FROM casting JOIN device_op USING (device_op_id)
+"""
+
+_CASTS = f"SELECT unnest(cast_op_ids) AS device_op_id FROM ({CAST}) WHERE is_narrowed"
+_CASTING = f"SELECT DISTINCT host_call_id FROM launching_call WHERE device_op_id IN ({_CASTS})"
+_CAST_VALUES = {"least_cast_ns": THRESHOLDS["least_cast_ns"].value}
+_ALL_CASTS = "SELECT device_op_id FROM device_op JOIN kernel_name USING (name_id) WHERE regexp_matches(lower(name), 'b?float16_copy_kernel')"
+_ALL_CASTING = f"SELECT DISTINCT host_call_id FROM launching_call WHERE device_op_id IN ({_ALL_CASTS})"
+
+CAST_CURE = Cure(
+    steps=(
+        CureStep(Target.DEVICE_OP, Act.REMOVE, _CASTS, values=_CAST_VALUES),
+        CureStep(Target.HOST_CALL, Act.REMOVE, _CASTING, values=_CAST_VALUES),
+        CureStep(Target.SILENCE, Act.REMOVE, f"{_CASTING} AND is_quick", values=_CAST_VALUES),
+    ),
+    is_host_work=False,
+    at_most=(
+        CureStep(Target.DEVICE_OP, Act.REMOVE, _ALL_CASTS),
+        CureStep(Target.HOST_CALL, Act.REMOVE, _ALL_CASTING),
+        CureStep(Target.SILENCE, Act.REMOVE, f"{_ALL_CASTING} AND is_quick"),
+    ),
+)
+
+
+class CastWeights(NamedTuple):
+    """Matrix products of the window, and the casts to 16 bits directly before them."""
+
+    product_count: int
+    narrowed_count: int
+    cast_count: int
+    cast_ns: int
+    busy_ns: int | None
+    longest_start_ns: int | None
+    longest_end_ns: int | None
+
+
+def judge_cast(row: CastWeights) -> Verdict:
+    """Most products wait for their weights to be cast."""
+    if row.product_count < THRESHOLDS["min_products"].value or not row.busy_ns:
+        return None
+    narrowed = row.narrowed_count / row.product_count
+    if narrowed < THRESHOLDS["min_narrowed"].value:
+        return None
+    share = row.cast_ns / row.busy_ns
+    longest = Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns)
+    return Finding(
+        summary=f"the weights are kept in fp32 and cast again in every step, as under autocast: {row.cast_count:,} casts to 16 bits directly"
+        f" before {narrowed:.0%} of the matrix products, {share:.0%} of the device's time",
+        evidence=(
+            Evidence("casts before products", share, "share of device time", longest),
+            Evidence("products with cast operands", narrowed, "share of matrix products"),
+            Evidence("casts", float(row.cast_count), "kernels"),
+        ),
+        cure=CAST_CURE,
+        confidence=0.8,
+        title="The weights are kept in fp32 and cast in every step",
+        fixes=CAST_FIXES,
+        verify="record again: no cast kernel before the products, and weights take two bytes a parameter.",
+        cleared=f"weights are cast to 16 bits before {narrowed:.0%} of the products, but other things hold the run up",
+    )
+
+
+CAST_FIXES = (
+    Fix(
+        "pytorch",
+        "model.to(torch.bfloat16) once, in place of torch.autocast around each step",
+        "weights are read as they are multiplied, in half of the bytes; no cast is launched",
+        source="https://docs.pytorch.org/docs/stable/amp.html",
+    ),
+    Fix(
+        "transformers",
+        "from_pretrained(..., dtype=torch.bfloat16) (torch_dtype before version 5), without autocast",
+        "version 4 loads in fp32 unless told otherwise",
+        source="https://huggingface.co/docs/transformers/main_classes/model",
+    ),
+)
+
 SETTING_SQL = "SELECT * FROM weight_type"
 
 
@@ -250,12 +347,6 @@ DOUBLE_FIXES = (
         "one tensor of 64 bits widens what is computed with it; 16 bits run on the matrix units and are a quarter of the bytes",
         source="https://docs.pytorch.org/docs/stable/generated/torch.from_numpy.html",
     ),
-    Fix(
-        "transformers",
-        "from_pretrained(..., dtype=torch.bfloat16); no model.double()",
-        "weights and activations of 16 bits",
-        source="https://huggingface.co/docs/transformers/main_classes/model",
-    ),
 )
 FIXES = (
     Fix(
@@ -305,5 +396,8 @@ RULE = Rule(
     fixes=FIXES,
     verify="record again: kernel names say bf16, f16 or nvjet in place of sgemm, ffma, dgemm and f64; weights take two bytes a parameter.",
     doc=__doc__,
-    also=(Sign(("weight_type",), ("engine-log", "engine-config"), SETTING_SQL, TypeOfWeights, judge_setting),),
+    also=(
+        Sign(ABOUT.reads, ABOUT.needs, CAST_SQL, CastWeights, judge_cast),
+        Sign(("weight_type",), ("engine-log", "engine-config"), SETTING_SQL, TypeOfWeights, judge_setting),
+    ),
 )
