@@ -103,7 +103,7 @@ DROP TABLE _silent;
 CREATE TABLE _silence AS
 WITH called AS (  -- what a marked step does before its first call lies in the window, and is a silence of known length
     SELECT thread_call.* REPLACE (coalesce(silence_ns, CASE WHEN contains(chosen_by, 'from the start of the marked step')
-        AND row_number() OVER (PARTITION BY source_id, pid, tid ORDER BY host_call_id) = 1 THEN start_ns - from_ns END) AS silence_ns)
+        AND host_call_id IN (SELECT min(host_call_id) FROM thread_call GROUP BY source_id, pid, tid) THEN start_ns - from_ns END) AS silence_ns)
     FROM thread_call, steady_window
 )
 SELECT host_call_id, called.source_id, called.pid, called.tid, called.start_ns - silence_ns AS start_ns,
