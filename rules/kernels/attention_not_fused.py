@@ -192,14 +192,14 @@ def judge(row: UnfusedAttention) -> Verdict:
 
 
 FED = """
-    SELECT *, coalesce(copy_ns[2] >= $least_likeness * copy_ns[1] AND sizes[1] = sizes[2] AND coalesce(copy_ns[3], 0) < $most_third * copy_ns[2]
+    SELECT *, coalesce(copy_ns[2] >= $least_likeness * copy_ns[1] AND is_one_size AND coalesce(copy_ns[3], 0) < $most_third * copy_ns[2]
         AND copy_ns[1] + copy_ns[2] >= $least_of_attention * attention_ns, false) AS is_copied
     FROM attention_feed
 """
 
 COPIED_SQL = f"""
 WITH fed AS ({FED}),
-copied AS (SELECT unnest(copy_op_ids) AS device_op_id FROM fed WHERE is_copied)
+copied AS (SELECT unnest(copy_op_id) AS device_op_id FROM fed WHERE is_copied)
 SELECT (SELECT count(*) FROM fed) AS attention_count, (SELECT count(*) FILTER (is_copied) FROM fed) AS copied_count,
     (SELECT coalesce(sum(attention_ns) FILTER (is_copied), 0)::BIGINT FROM fed) AS attention_ns,
     coalesce(sum(end_ns - start_ns), 0)::BIGINT AS copy_ns, (SELECT sum(busy_ns)::BIGINT FROM device_busy) AS busy_ns,
@@ -207,7 +207,7 @@ SELECT (SELECT count(*) FROM fed) AS attention_count, (SELECT count(*) FILTER (i
 FROM copied JOIN device_op USING (device_op_id)
 """
 
-_COPIED = f"SELECT unnest(copy_op_ids) AS device_op_id FROM ({FED}) WHERE is_copied"
+_COPIED = f"SELECT unnest(copy_op_id) AS device_op_id FROM ({FED}) WHERE is_copied"
 _READING = f"SELECT attention_op_id FROM ({FED}) WHERE is_copied"
 _COPYING = f"SELECT DISTINCT host_call_id FROM launching_call WHERE device_op_id IN ({_COPIED})"
 _COPIED_VALUES = {name: THRESHOLDS[name].value for name in ("least_likeness", "most_third", "least_of_attention")}

@@ -2,9 +2,7 @@
 
 What happens: fp32 matrix products run on the general-purpose units, an eighth to a thirtieth of the rate of bf16 on the matrix units, and
 read twice the bytes. A checkpoint loaded without a dtype, or an autocast that was left out, does that to a whole model without any other
-sign.
-
-fp64 is worse still: numpy arrays are of that type unless told otherwise, and element-wise arithmetic with one such tensor hands it on.
+sign. fp64 is worse still: numpy arrays are of that type unless told otherwise, and element-wise arithmetic with one such tensor hands it on.
 Devices not made for it reach a 64th of their fp32 rate.
 
 How it is detected: the share of fp32 and fp64 products in the time of all matrix products, from kernel names (sgemm, ffma, simt; dgemm,
@@ -168,7 +166,7 @@ def judge(row: WideProducts) -> Verdict:
         return None
     is_double = row.fp64_ns > 0.5 * row.wide_ns
     name = "fp64" if is_double else "fp32"
-    longest = Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns)
+    longest = Where(row.longest_start_ns, row.longest_end_ns)
     return Finding(
         summary=f"{share:.0%} of the matrix-product time is {name} ({row.product_count:,} kernels, {row.wide_ns / row.busy_ns:.0%} of"
         f" the device's time)",
@@ -194,14 +192,14 @@ CAST = """
 
 CAST_SQL = f"""
 WITH product AS ({CAST}),
-casting AS (SELECT unnest(cast_op_ids) AS device_op_id FROM product WHERE is_narrowed)
+casting AS (SELECT unnest(cast_op_id) AS device_op_id FROM product WHERE is_narrowed)
 SELECT (SELECT count(*) FROM product) AS product_count, (SELECT count(*) FILTER (is_narrowed) FROM product) AS narrowed_count,
     count(*) AS cast_count, coalesce(sum(end_ns - start_ns), 0)::BIGINT AS cast_ns, (SELECT sum(busy_ns)::BIGINT FROM device_busy) AS busy_ns,
     arg_max(start_ns, end_ns - start_ns) AS longest_start_ns, arg_max(end_ns, end_ns - start_ns) AS longest_end_ns
 FROM casting JOIN device_op USING (device_op_id)
 """
 
-_CASTS = f"SELECT unnest(cast_op_ids) AS device_op_id FROM ({CAST}) WHERE is_narrowed"
+_CASTS = f"SELECT unnest(cast_op_id) AS device_op_id FROM ({CAST}) WHERE is_narrowed"
 _CASTING = f"SELECT DISTINCT host_call_id FROM launching_call WHERE device_op_id IN ({_CASTS})"
 _CAST_VALUES = {"least_cast_ns": THRESHOLDS["least_cast_ns"].value}
 _ALL_CASTS = "SELECT device_op_id FROM device_op JOIN kernel_name USING (name_id) WHERE regexp_matches(lower(name), 'b?float16_copy_kernel')"
@@ -242,14 +240,13 @@ def judge_cast(row: CastWeights) -> Verdict:
     if narrowed < THRESHOLDS["min_narrowed"].value:
         return None
     share = row.cast_ns / row.busy_ns
-    longest = Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns)
     return Finding(
-        summary=f"the weights are kept in fp32 and cast again in every step, as under autocast: {row.cast_count:,} casts to 16 bits directly"
-        f" before {narrowed:.0%} of the matrix products, {share:.0%} of the device's time",
+        summary=f"{row.cast_count:,} casts to 16 bits directly before {narrowed:.0%} of the matrix products, as under autocast, take {share:.0%} of the device's time",
         evidence=(
-            Evidence("casts before products", share, "share of device time", longest),
+            Evidence(
+                "casts before products", share, "share of device time", Where(row.longest_start_ns, row.longest_end_ns)
+            ),
             Evidence("products with cast operands", narrowed, "share of matrix products"),
-            Evidence("casts", float(row.cast_count), "kernels"),
         ),
         cure=CAST_CURE,
         confidence=0.8,

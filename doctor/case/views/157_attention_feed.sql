@@ -1,8 +1,8 @@
 -- attention_feed: attention kernels, and the long copies that stand before each on its stream, back to the product or the attention before it: times
--- of the three longest, ids and sizes (blocks of the grid, bytes of a copy) of the two longest, longest first. A copy moves and computes nothing;
--- long is from 10 us on, where bandwidth binds. Attention with nothing before it (the second kernel of a split one) has no row. Empty where long
--- copies take less than a tenth of the kernels' time: it is looked up when asked for, and most recordings end there at little cost.
-CREATE VIEW attention_feed AS
+-- of the three longest and ids of the two longest, longest first, and whether these two are of one size (blocks of the grid, bytes of a copy). A
+-- copy moves and computes nothing; long is from 10 us on, where bandwidth binds. Attention with nothing before it (the second kernel of a split
+-- one) has no row. Empty where long copies take less than a tenth of the kernels' time: most recordings end there at little cost.
+CREATE TABLE attention_feed AS
 WITH named AS (
     SELECT name_id, family = 'attention' AS is_attention, family IN ('attention', 'gemm') AS is_bound,
         regexp_matches(lower(name), 'direct_copy_kernel|indexselect|vectorized_gather'
@@ -22,6 +22,7 @@ sequence AS MATERIALIZED (
     FROM inside WHERE (SELECT bool_or(is_attention) AND sum(own_ns) FILTER (is_copy) > 0.1 * sum(own_ns) FROM inside)
 )
 SELECT max(device_op_id) FILTER (is_attention) AS attention_op_id, sum(own_ns) FILTER (is_attention)::BIGINT AS attention_ns,
-    max(own_ns, 3) FILTER (is_copy) AS copy_ns, arg_max(device_op_id, own_ns, 2) FILTER (is_copy) AS copy_op_ids, arg_max(size, own_ns, 2) FILTER (is_copy) AS sizes
+    max(own_ns, 3) FILTER (is_copy) AS copy_ns, arg_max(device_op_id, own_ns, 2) FILTER (is_copy) AS copy_op_id, coalesce(list_unique(arg_max(size, own_ns, 2) FILTER (is_copy)) = 1, false) AS is_one_size
 FROM sequence GROUP BY source_id, device_id, stream_id, block
-HAVING bool_or(is_attention) AND count(*) > 1;
+HAVING bool_or(is_attention) AND count(*) > 1
+ORDER BY attention_op_id;

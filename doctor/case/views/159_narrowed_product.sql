@@ -1,6 +1,6 @@
 -- narrowed_product: matrix products, and the casts of 32-bit floats to 16 bits directly before each on its stream (memory sets aside): ids and times,
--- longest first; empty lists where there are none. Empty where casts are fewer than products: it is looked up when asked for.
-CREATE VIEW narrowed_product AS
+-- longest first; empty lists where there are none. Empty where casts are fewer than products.
+CREATE TABLE narrowed_product AS
 WITH named AS (
     SELECT name_id, family = 'gemm' AND NOT regexp_matches(lower(name), 'splitk_?reduce|prepare_grouped') AS is_product,
         regexp_matches(lower(name), 'b?float16_copy_kernel') AS is_cast
@@ -18,6 +18,7 @@ sequence AS MATERIALIZED (  -- a run of casts and the operation behind it have o
     FROM inside WHERE (SELECT count(*) FILTER (is_cast) >= greatest(1, count(*) FILTER (is_product)) FROM inside)
 )
 SELECT max(device_op_id) FILTER (is_product) AS product_op_id, (sum(own_ns) FILTER (is_product))::BIGINT AS product_ns,
-    coalesce(list(device_op_id ORDER BY own_ns DESC) FILTER (is_cast), []) AS cast_op_ids, coalesce(list(own_ns ORDER BY own_ns DESC) FILTER (is_cast), []) AS cast_ns
+    coalesce(list(device_op_id ORDER BY own_ns DESC) FILTER (is_cast), []) AS cast_op_id, coalesce(list(own_ns ORDER BY own_ns DESC) FILTER (is_cast), []) AS cast_ns
 FROM sequence GROUP BY source_id, device_id, stream_id, block
-HAVING bool_or(is_product);
+HAVING bool_or(is_product)
+ORDER BY product_op_id;
