@@ -47,9 +47,9 @@ FROM spaced JOIN chosen USING (source_id, pid, tid, name), steady_window
 WHERE preference = 1 AND if(chosen.is_mark, spaced.is_mark, is_inside);
 
 -- A marked step begins on the host: what that does before its first launch (it decodes a video, builds a batch) is part of the step, and where the
--- recording holds one or two steps there is no other that shows it.
+-- recording holds one or two steps there is no other that shows it. Ranks mark their steps at different times: there nothing is moved.
 UPDATE steady_window SET from_ns = first_mark.start_ns, chosen_by = chosen_by || ', from the start of the marked step'
-FROM (SELECT min(start_ns) AS start_ns FROM _annotated_step WHERE is_mark) AS first_mark
+FROM (SELECT min(start_ns) AS start_ns FROM _annotated_step WHERE is_mark HAVING count(DISTINCT (source_id, pid)) = 1) AS first_mark
 WHERE from_ns - first_mark.start_ns > 0.05 * (until_ns - from_ns) AND NOT contains(chosen_by, ' cut') AND NOT EXISTS (SELECT 1 FROM window_request);
 
 CREATE TABLE step AS
