@@ -9,7 +9,7 @@ HOST_SPREAD = 1.3
 """Spread of cures that need nothing but the host: what is left to doubt of a cure that takes all there is to take."""
 RANGE_KEPT = 0.91
 """Of the logarithm of both errors of a promise. On the half of the samples that constants may be fitted on, every
-measured win lies within 0.8 of what whole errors allow; a range that is to hold four fifths of all may be narrower."""
+measured win lies within 0.85 of what whole errors allow; a range that is to hold four fifths of all may be narrower."""
 
 
 @dataclass(frozen=True)

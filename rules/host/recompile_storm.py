@@ -64,17 +64,27 @@ FROM compile_event WHERE is_late
 EVENTS = "(SELECT * FROM compile_event WHERE is_late) AS event"
 ON_THREAD = "call.source_id = event.source_id AND call.pid = event.pid AND call.tid = event.tid AND call.start_ns >= event.start_ns"
 
-# Where nothing names a compilation, it is the interval in which its image was loaded. What it also took lies around it: trials of kernels, and
-# frames traced, guards installed and libraries loaded within a launch or two.
+# Where nothing names a compilation, it is the interval in which its image was loaded. What it also took lies around it, named or not: trials of
+# kernels, and frames traced, guards installed, launchers built and libraries loaded within a launch or two; beside what is named, short ones too.
 AROUND = f"""
-    SELECT DISTINCT source_id, pid, tid, unnest(range(first_interval_id - $near, last_interval_id + $near + 1)) AS interval_id
+    SELECT source_id, pid, tid, bool_or(is_named) AS is_named, interval_id
     FROM (
-        SELECT interval.source_id, interval.pid, interval.tid, interval.interval_id AS first_interval_id, interval.interval_id AS last_interval_id
+        SELECT interval.source_id, interval.pid, interval.tid, interval.interval_id AS first_interval_id, interval.interval_id AS last_interval_id,
+            false AS is_named
         FROM launch_interval AS interval JOIN {EVENTS}
             ON event.source_id = interval.source_id AND event.pid = interval.pid AND event.tid = interval.tid AND event.start_ns = interval.start_ns
         WHERE NOT event.is_named
-        UNION ALL SELECT source_id, pid, tid, first_interval_id, last_interval_id FROM tuning_run
-    )
+        UNION ALL
+        SELECT event.source_id, event.pid, event.tid, first.interval_id, last.interval_id, true
+        FROM {EVENTS}
+        ASOF JOIN launch_interval AS first
+            ON first.source_id = event.source_id AND first.pid = event.pid AND first.tid = event.tid AND event.start_ns >= first.start_ns
+        ASOF JOIN launch_interval AS last
+            ON last.source_id = event.source_id AND last.pid = event.pid AND last.tid = event.tid AND event.end_ns >= last.start_ns
+        WHERE event.is_named
+        UNION ALL SELECT source_id, pid, tid, first_interval_id, last_interval_id, false FROM tuning_run
+    ), unnest(range(first_interval_id - $near, last_interval_id + $near + 1)) AS place(interval_id)
+    GROUP BY ALL
 """
 NEAR = {"near": 2}
 """Launches."""
@@ -120,7 +130,7 @@ CURE = Cure(
             Act.SET_DURATION_NS,
             f"""SELECT call.host_call_id, {LEFT}
             FROM thread_call AS call JOIN ({AROUND}) USING (source_id, pid, tid, interval_id) JOIN launch_pace AS pace USING (source_id, pid, tid)
-            WHERE call.silence_ns > pace.pause_ns""",
+            WHERE call.silence_ns > if(is_named, pace.usual_interval_ns, pace.pause_ns)""",
             values=NEAR,
         ),
         CureStep(

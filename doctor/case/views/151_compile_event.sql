@@ -4,7 +4,7 @@
 -- from 1; step and place are NULL between steps, as when tuning repeats a kernel so often that it looks like the step. What every call of
 -- compiled code does (cache look-ups, running a compiled region) is no compilation. `is_late` leaves out warm-up: torch.compile specialises at the
 -- first call and generalises at the second. Late is what comes from the third step on, or between steps as long as a compiler takes (Inductor
--- needs 1.5 to 2.6 s a shape on an H200, loading from its cache under 60 ms), or in any step where three quarters of the steps, and at least
+-- needs 1.5 to 2.6 s a shape on an H200, loading from its cache under 60 ms), or anywhere where three quarters of the steps, and at least
 -- three, compile: such a recording shows no state without.
 CREATE TABLE compile_event AS
 WITH compiling AS (
@@ -50,7 +50,7 @@ share AS (
     FROM placed GROUP BY source_id, pid
 )
 SELECT placed.*, coalesce(step_place > 2, end_ns - start_ns >= 100000000)
-    OR (step_id IS NOT NULL AND compiling_count >= greatest(3, 0.75 * step_count)) AS is_late
+    OR compiling_count >= greatest(3, 0.75 * step_count) AS is_late
 FROM placed JOIN share USING (source_id, pid)
 ORDER BY start_ns, source_id, tid;
 
