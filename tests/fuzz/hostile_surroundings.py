@@ -290,7 +290,7 @@ def cases_of_others(folder: Path) -> Iterator[Case]:
 
 
 def signals(folder: Path) -> Iterator[Case]:
-    """Signals at many times of a run that takes some seconds."""
+    """Signals at many times of a run that takes some seconds, once Python itself has started."""
     for number, at in (
         (number, at) for number in (2, 15, 1) for at in (0.05, 0.2, 0.4, 0.6, 0.9, 1.2, 1.5, 1.9, 2.4, 3.0)
     ):
@@ -362,10 +362,10 @@ def complaints(case: Case, folder: Path) -> list[str]:
             process.communicate()
             return ["does not end"]
         left = [path.name for path in Path(scratch).iterdir()]
-    made = {path.name for path in folder.iterdir()} - before - case.made
+    made = {path.name for path in folder.iterdir()} - before
     for name in made:
         (folder / name).unlink() if not (folder / name).is_dir() else shutil.rmtree(folder / name)
-    kept = made if process.returncode else ()
+    kept = made - case.made if process.returncode else ()
     return [*_about_words(process.returncode, case, out, err), *(f"left {name}" for name in (*left, *kept))]
 
 
