@@ -66,7 +66,7 @@ THRESHOLDS = {
 SQL = r"""
 SELECT pause_count, step_count, silence_ns, idle_ns, longest_start_ns, longest_end_ns, range_name, named_ns, named_count,
     EXISTS (SELECT 1 FROM step WHERE chosen_by = 'nvtx:' || regexp_replace(range_name, '\d+', '#', 'g')) AS is_named_step,
-    wait_name, wait_ns, lock_ns, has_os_calls, known_ns, waiting_range_share, own_share,
+    wait_name, wait_ns, lock_ns, is_os_recorded, known_ns, waiting_range_share, own_share,
     EXISTS (SELECT 1 FROM text WHERE regexp_matches(lower(text), 'backward|optimizer\.(step|zero_grad)')) AS is_training,
     EXISTS (SELECT 1 FROM step WHERE regexp_matches(lower(chosen_by), 'nvtx:.*decode')) AS is_decoding,
     (SELECT sum(busy_count) / sum(sample_count) FROM engine_queue) AS loaded_share, (SELECT count(*) FROM step) AS all_step_count,
@@ -93,7 +93,7 @@ class Pauses(NamedTuple):
     wait_name: str | None
     wait_ns: int
     lock_ns: int
-    has_os_calls: bool
+    is_os_recorded: bool
     known_ns: int
     waiting_range_share: float
     own_share: float
@@ -136,7 +136,7 @@ class Pauses(NamedTuple):
     @property
     def is_asked(self) -> bool:
         """True where the pauses may as well be the want of requests."""
-        is_worked_in = self.own_share >= THRESHOLDS["min_own"].value or (self.has_os_calls and not self.is_wait_seen)
+        is_worked_in = self.own_share >= THRESHOLDS["min_own"].value or (self.is_os_recorded and not self.is_wait_seen)
         is_loaded = (self.loaded_share or 0.0) >= THRESHOLDS["min_loaded"].value
         is_short = self.silence_ns < THRESHOLDS["min_asked_ns"].value * self.pause_count
         return not (is_worked_in or is_loaded or is_short or self.is_training or self.is_decoding or self.is_lock)

@@ -38,7 +38,7 @@ SELECT count(*) AS pause_count, count(DISTINCT step_id) AS step_count, coalesce(
     coalesce(sum(idle_ns), 0)::BIGINT AS idle_ns, arg_max(start_ns, silence_ns) AS longest_start_ns, arg_max(end_ns, silence_ns) AS longest_end_ns,
     any_value(named.range_name) AS range_name, coalesce(any_value(named_ns), 0) AS named_ns, coalesce(any_value(named_count), 0) AS named_count,
     any_value(wait.name) AS wait_name, coalesce(any_value(all_wait_ns), 0) AS wait_ns, coalesce(any_value(lock_ns), 0) AS lock_ns,
-    EXISTS (SELECT 1 FROM os_call JOIN timeline_source USING (source_id)) AS has_os_calls,
+    EXISTS (SELECT 1 FROM os_call JOIN timeline_source USING (source_id)) AS is_os_recorded,
     any_value(known_ns) AS known_ns, any_value(waiting_range_share) AS waiting_range_share, any_value(own_share) AS own_share
 FROM pause LEFT JOIN named ON true LEFT JOIN wait ON true CROSS JOIN known;
 
