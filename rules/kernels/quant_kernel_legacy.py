@@ -11,7 +11,8 @@ which Marlin does in registers. Without such names: in front of at least 80 % of
 elementwise kernel, or several, that takes longer than the product itself, as where INT8 weights are widened outside a
 compiled model. The win is the run replayed without these kernels, without the scaling that follows each product, and
 without their launches: the same products on 16-bit weights. In a log or a configuration: the method is forced to awq or
-gptq, is bitsandbytes, or the engine says that it is not fully optimized.
+gptq, is bitsandbytes, or the engine says that it is not fully optimized. In a table: Marlin or
+Machete kernels are at least 1.5 times as fast for the same weights, or 16 bits are faster below 16 sequences at a time.
 
 When it is not this: Marlin and Machete kernels are the fast ones. Before compute capability 8.0 there is nothing
 faster, and the finding says so in place of a win. Casts of activations are shorter than the product they feed. Kernels
@@ -61,6 +62,10 @@ THRESHOLDS = {
     "min_products": Threshold(24, "matrix products", source="four a layer; fewer are less than a small model"),
     "shortest_us": Threshold(
         4.0, "us", source="own H200 recordings: elementwise kernels over a few tokens take 1 to 3 us"
+    ),
+    "min_kernel_ratio": Threshold(1.5, "x, kernels for the same weights", source="vllm-project/vllm#21376: 5.3 x"),
+    "small_load": Threshold(
+        16, "sequences, below", source="Marlin, Frantar et al. 2024: near-ideal, so far ahead of 16 bits, up to 16 rows"
     ),
     "min_compute_major": Threshold(8, "compute capability", source="Marlin needs 8.0: github.com/IST-DASLab/marlin"),
 }
@@ -278,6 +283,17 @@ def judge_widened(row: WidenedWeights) -> Verdict:
 
 
 LOG_SQL = """
+WITH beaten AS (  -- by another kernel for the same weights, or by 16 bits where reading the weights is all that counts
+    SELECT slow_told, fast_hz / slow_hz AS ratio FROM bench_comparison
+    WHERE regexp_matches(word, 'quant|kernel|weight|config|variant|label|backend|precision|dtype') AND slow_hz IS NOT NULL
+        AND regexp_matches(slow_told, 'awq|gptq|int4|w4a16|4.?bit') AND NOT regexp_matches(slow_told, 'marlin|machete|w4a8')
+        AND (fast_hz > $min_kernel_ratio * slow_hz AND regexp_matches(fast_told, 'marlin|machete')
+                AND regexp_extract(fast_told, 'awq|gptq') IN ('', regexp_extract(slow_told, 'awq|gptq'))
+            OR fast_hz > 1.1 * slow_hz AND load_count < $small_load AND regexp_matches(fast_told, 'bf16|fp16|bfloat16|float16|none|16.?bit')
+                AND NOT EXISTS (SELECT 1 FROM bench_comparison AS ahead WHERE ahead.source_id = bench_comparison.source_id
+                    AND ahead.fast_told = bench_comparison.slow_told AND ahead.slow_told = bench_comparison.fast_told
+                    AND ahead.load_count < bench_comparison.load_count))
+)
 SELECT (SELECT max(detail) FROM engine_event WHERE event = 'quantisation_forced') AS forced,
     (SELECT max(detail) FROM engine_event WHERE event = 'quantisation_slow') AS slow,
     (SELECT max(detail) FROM engine_event WHERE event = 'quantisation_fast') AS fast,
@@ -286,9 +302,10 @@ SELECT (SELECT max(detail) FROM engine_event WHERE event = 'quantisation_forced'
     (SELECT bool_or(told = 'true') FROM engine_choice WHERE setting IN ('bnb_8bit', 'bnb_4bit')) OR (SELECT count(*) > 0 FROM engine_event WHERE event = 'bnb_8bit')
         OR coalesce((SELECT bool_or(quantisation = 'bitsandbytes') FROM model_shape), false)
         OR EXISTS (SELECT 1 FROM bench_comparison WHERE slow_told IN ('bitsandbytes', 'bnb') AND fast_hz > 1.1 * slow_hz) AS is_bitsandbytes,
+    (SELECT arg_max(slow_told, ratio) FROM beaten) AS beaten,
     (SELECT count(*) FROM engine_event WHERE event = 'conversion_impossible') AS impossible_count,
     (SELECT max(product_name) FROM gpu_model WHERE compute_major < $min_compute_major) AS old_device,
-    (SELECT max(fast_hz / slow_hz) FROM bench_comparison WHERE regexp_matches(word, 'quant|kernel|config|variant|label|mode|backend|precision|dtype') AND slow_hz IS NOT NULL
+    (SELECT greatest((SELECT max(ratio) FROM beaten), max(fast_hz / slow_hz)) FROM bench_comparison WHERE regexp_matches(word, 'quant|kernel|config|variant|label|mode|backend|precision|dtype') AND slow_hz IS NOT NULL
         AND regexp_matches(slow_told, '^(--quantization )?(awq|gptq)$|bitsandbytes|bnb|int8') AND NOT regexp_matches(fast_told, '^(awq|gptq)$')) AS ratio
 """
 
@@ -301,6 +318,7 @@ class SaidSlow(NamedTuple):
     fast: str | None
     told: str | None
     is_bitsandbytes: bool | None
+    beaten: str | None
     impossible_count: int
     old_device: str | None
     ratio: float | None
@@ -309,7 +327,11 @@ class SaidSlow(NamedTuple):
 def judge_log(row: SaidSlow) -> Verdict:
     """A slow method by name."""
     method = (
-        row.forced or row.slow or ("bitsandbytes" if row.is_bitsandbytes else None) or (None if row.fast else row.told)
+        row.forced
+        or row.slow
+        or ("bitsandbytes" if row.is_bitsandbytes else None)
+        or row.beaten
+        or (None if row.fast else row.told)
     )
     if method is None:
         return None
@@ -322,6 +344,8 @@ def judge_log(row: SaidSlow) -> Verdict:
         if row.slow
         else "whose kernels are made for memory, not for speed"
         if method.startswith("b")
+        else "which other kernels, or 16 bits at a small load, beat by far"
+        if row.beaten
         else "which names the older kernels"
     )
     measured = f"; without it the same load is {row.ratio:.1f} times as fast" if row.ratio and row.ratio > 1.1 else ""

@@ -5,7 +5,7 @@ bits. With few rows reading is all that counts and it wins. With many rows arith
 each tile: the same model in 16 or 8 bits is faster.
 
 How it is detected: a table of two runs under the same load in which 16-bit or 8-bit arithmetic beats weight-only quantisation by
-at least a tenth, at the largest load that both were run at. Without a table, a log with weight-only quantisation and at least
+at least a tenth, at the largest load that both were run at: at least 16 sequences, unless the same method wins at a smaller load. Without a table, a log with weight-only quantisation and at least
 128 running requests at the median is mentioned with little confidence.
 
 When it is not this: at small batches the same kernels are the fastest. Old kernels that are slow at every batch are
@@ -26,24 +26,39 @@ ABOUT = About(
 
 THRESHOLDS = {
     "min_ratio": Threshold(1.1, "x", source="rule of thumb: less is noise of a benchmark"),
+    "min_load": Threshold(
+        16, "sequences", source="Marlin, as below: nothing is lost up to here, so the kernel is slow"
+    ),
+    "kernel_ratio": Threshold(1.5, "x", source="as quant-kernel-legacy: another kernel for the same weights"),
     "min_batch": Threshold(
         128, "rows", source="Marlin, Frantar et al. 2024: near-ideal up to 16 to 32 rows, even at about 128"
     ),
 }
 
-SQL = """
-WITH run AS (
-    SELECT slow_told, fast_told, load_count, fast_hz / slow_hz AS ratio FROM bench_comparison
+_WEIGHT_ONLY = "'awq|gptq|int4|w4a16|4.?bit|marlin'"
+_WIDE = "'bf16|fp16|bfloat16|float16|none|16.?bit|fp8|int8|w8a8'"
+SQL = f"""
+WITH measured AS (
+    SELECT *, regexp_matches(slow_told, {_WEIGHT_ONLY}) AND NOT regexp_matches(slow_told, 'w4a8') AND regexp_matches(fast_told, {_WIDE}) AS is_beaten,
+        regexp_matches(fast_told, {_WEIGHT_ONLY}) AND NOT regexp_matches(fast_told, 'w4a8') AND regexp_matches(slow_told, {_WIDE}) AS is_ahead,
+        regexp_matches(fast_told, 'marlin|machete') AND NOT regexp_matches(slow_told, 'marlin|machete') AS is_faster_kernel
+    FROM bench_comparison
     WHERE regexp_matches(word, 'quant|weight|precision|dtype|variant|config|label|kernel') AND slow_hz IS NOT NULL
-        AND regexp_matches(slow_told, 'awq|gptq|int4|w4a16|4.?bit|marlin') AND NOT regexp_matches(slow_told, 'w4a8')
-        AND regexp_matches(fast_told, 'bf16|fp16|bfloat16|float16|none|16.?bit|fp8|int8|w8a8')
 ),
 small AS (
-    SELECT max(slow_hz / fast_hz) AS gain_small FROM (
-        SELECT fast_hz AS slow_hz, slow_hz AS fast_hz, load_count FROM bench_comparison
-        WHERE regexp_matches(fast_told, 'awq|gptq|int4|w4a16|4.?bit|marlin') AND regexp_matches(slow_told, 'bf16|fp16|bfloat16|float16|none|fp8|int8'))
+    SELECT source_id, fast_told AS method, load_count, fast_hz / slow_hz AS gain_small FROM measured WHERE is_ahead
+),
+run AS (
+    SELECT slow_told, fast_told, load_count, fast_hz / slow_hz AS ratio,
+        (SELECT max(small.gain_small) FROM small WHERE small.source_id = measured.source_id AND method = slow_told
+            AND small.load_count < measured.load_count) AS gain_small,
+        EXISTS (SELECT 1 FROM measured AS slow WHERE slow.source_id = measured.source_id AND slow.slow_told = measured.slow_told
+            AND (slow.is_beaten AND slow.load_count < $min_load OR slow.is_faster_kernel AND slow.fast_hz > $kernel_ratio * slow.slow_hz)) AS is_slow_kernel
+    FROM measured WHERE is_beaten
 )
-SELECT slow_told, fast_told, load_count, ratio, gain_small FROM run, small ORDER BY load_count DESC NULLS LAST, ratio DESC LIMIT 1
+SELECT slow_told, fast_told, load_count, ratio, gain_small FROM run
+WHERE gain_small > 1 OR (NOT is_slow_kernel AND (load_count IS NULL OR load_count >= $min_load))
+ORDER BY load_count DESC NULLS LAST, ratio DESC LIMIT 1
 """
 
 LOG_SQL = """
