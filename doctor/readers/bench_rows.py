@@ -16,6 +16,7 @@ FIGURES = frozenset(
 )
 """Columns of which a run has at least one."""
 
+_AT_MOST_ONE = frozenset({"device_busy_share", "hit_share", "late_share"})
 _MOST_WORD = 60
 _NS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9, "sec": 1e9, "seconds": 1e9}
 _AMOUNT = re.compile(
@@ -90,6 +91,8 @@ def number_of(value: Any) -> float | None:
 
 def _scaled(column: str, scale: float, number: float, unit: str) -> float | int | None:
     """The number in the column's unit; a unit beside the number counts more than the column's name."""
+    if column in _AT_MOST_ONE and number * scale > 1:
+        return number / 100  # a percentage that does not say so
     if not column.endswith("_ns"):
         return number * scale
     return whole(number * _NS.get(unit, scale))

@@ -64,7 +64,7 @@ THRESHOLDS = {
 }
 
 SQL = r"""
-SELECT pause_count, step_count, silence_ns, idle_ns, longest_start_ns, longest_end_ns, range_name, named_ns, named_count,
+SELECT pause_count, step_count, silence_ns, idle_ns, longest_start_ns, longest_end_ns, range_name, named_ns, named_each_ns,
     EXISTS (SELECT 1 FROM step WHERE chosen_by = 'nvtx:' || regexp_replace(range_name, '\d+', '#', 'g')) AS is_named_step,
     wait_name, wait_ns, lock_ns, is_os_recorded, known_ns, waiting_range_share, own_share,
     EXISTS (SELECT 1 FROM text WHERE regexp_matches(lower(text), 'backward|optimizer\.(step|zero_grad)')) AS is_training,
@@ -88,7 +88,7 @@ class Pauses(NamedTuple):
     longest_end_ns: int | None
     range_name: str | None
     named_ns: int
-    named_count: int
+    named_each_ns: int | None
     is_named_step: bool
     wait_name: str | None
     wait_ns: int
@@ -113,9 +113,9 @@ class Pauses(NamedTuple):
 
     @property
     def label(self) -> str:
-        """What takes the time, and how long; a step's own range names no culprit within it."""
-        is_told = self.name and not self.is_named_step
-        return f"{self.name} takes {self.named_ns / self.named_count / 1e6:.3g} ms each time" if is_told else ""
+        """What takes the time, and how long; a step's own range names no culprit within it, nor does one that holds far more."""
+        is_told = self.name and self.named_each_ns and not self.is_named_step
+        return f"{self.name} takes {(self.named_each_ns or 0) / 1e6:.3g} ms each time" if is_told else ""
 
     @property
     def idle_share(self) -> float:
@@ -161,6 +161,8 @@ def judge(row: Pauses) -> Verdict:
     least = 1 if row.is_marked else 2  # one step that a mark calls a step is like the others
     is_in_all = row.all_step_count >= least and seen >= max(least, row.all_step_count - 1)
     recurring = is_in_all or seen >= THRESHOLDS["min_pauses"].value
+    # in steps that nothing marks, which may be layers, a round of the loop may hold a single pause
+    is_twice = not row.is_marked and seen >= 2 and row.pause_count >= THRESHOLDS["min_pauses"].value
     finding = Finding(
         summary=_summary(row),
         evidence=_evidence(row),
@@ -174,7 +176,7 @@ def judge(row: Pauses) -> Verdict:
         ),
         label=row.label,
         fixes=DATA_FIXES if row.name and "dataloader" in row.name.lower() else (),
-        max_severity=Severity.CRITICAL if recurring else Severity.LOW,
+        max_severity=Severity.CRITICAL if recurring else Severity.MEDIUM if is_twice else Severity.LOW,
     )
     return _asked(finding, row) if row.is_asked else finding
 
@@ -342,7 +344,7 @@ DATA_FIXES = (
 FIXES = (
     Fix(
         "pytorch",
-        "schedule step n+1 while step n runs; move detokenising and HTTP to another process",
+        "schedule step n+1 while step n runs; move detokenising, HTTP and all other Python threads to another process",
         "the device finds its next step queued when it ends one",
         source="https://docs.pytorch.org/docs/stable/notes/cuda.html#asynchronous-execution",
     ),

@@ -329,8 +329,9 @@ def judge_setting(row: EagerAttention) -> Verdict:
 FIXES = (
     Fix(
         "pytorch",
-        "torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)",
-        "one kernel that never writes the scores",
+        "torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask), inputs of 16 bits; is_causal=True only in place of a causal"
+        " mask. Where it is called already, torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION) says what keeps the fused kernel away",
+        "one kernel that never writes the scores; masks, types and layouts that it does not take fall back to separate products",
         source="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
     ),
     Fix(

@@ -19,9 +19,11 @@ ORDER BY pause.host_call_id, wait.name;
 -- where the host is seen to work: under an annotation or Python frame that is not one of waiting (a range of more than three pauses, as of a whole
 -- request, says nothing of the pause in it), in a fetch of data, beside operators (of 3 % of the pause and more: own recordings of sampling on the
 -- CPU have 3.7 to 23 %, idle ones none), or where a step has begun or its results were not fetched.
+-- `named_each_ns` is the length of the range that most of the silence lies in, where it is spent on little else.
 CREATE TABLE pause_sum AS
 WITH named AS (
-    SELECT range_name, sum(silence_ns)::BIGINT AS named_ns, count(*) AS named_count FROM pause WHERE range_name IS NOT NULL
+    SELECT range_name, sum(silence_ns)::BIGINT AS named_ns, CASE WHEN sum(range_ns) <= 1.5 * sum(silence_ns) THEN avg(range_ns)::BIGINT END AS named_each_ns
+    FROM pause WHERE range_name IS NOT NULL
     GROUP BY range_name ORDER BY named_ns DESC, range_name LIMIT 1
 ),
 wait AS (
@@ -36,7 +38,7 @@ known AS (
 )
 SELECT count(*) AS pause_count, count(DISTINCT step_id) AS step_count, coalesce(sum(silence_ns), 0)::BIGINT AS silence_ns,
     coalesce(sum(idle_ns), 0)::BIGINT AS idle_ns, arg_max(start_ns, silence_ns) AS longest_start_ns, arg_max(end_ns, silence_ns) AS longest_end_ns,
-    any_value(named.range_name) AS range_name, coalesce(any_value(named_ns), 0) AS named_ns, coalesce(any_value(named_count), 0) AS named_count,
+    any_value(named.range_name) AS range_name, coalesce(any_value(named_ns), 0) AS named_ns, any_value(named_each_ns) AS named_each_ns,
     any_value(wait.name) AS wait_name, coalesce(any_value(all_wait_ns), 0) AS wait_ns, coalesce(any_value(lock_ns), 0) AS lock_ns,
     EXISTS (SELECT 1 FROM os_call JOIN timeline_source USING (source_id)) AS is_os_recorded,
     any_value(known_ns) AS known_ns, any_value(waiting_range_share) AS waiting_range_share, any_value(own_share) AS own_share

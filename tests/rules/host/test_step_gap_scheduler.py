@@ -53,6 +53,17 @@ def test_fires_on_a_wait_for_data_where_the_backward_pass_launches_from_a_thread
     assert verdicts.finding(RULE)["gain"]["speedup_expected"] > 3
 
 
+def test_a_range_that_holds_far_more_than_the_pauses_is_not_what_takes_their_time(clinic: Clinic) -> None:
+    program = Program()
+    with program.annotation("answer"):
+        for _ in range(5):
+            program.silence(20_000)
+            decode_step(program)
+    finding = clinic.verdicts(program).finding(RULE)
+    assert "inside `answer`" in finding["summary"]
+    assert "takes" not in finding["title"]
+
+
 def test_a_recording_of_three_steps_promises_what_a_loop_wins(clinic: Clinic) -> None:
     """Two pauses of 20 ms between three steps of 1.1 ms: in a loop each step has one."""
     program = Program()

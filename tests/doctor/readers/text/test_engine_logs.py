@@ -262,6 +262,12 @@ def test_a_log_is_read_however_it_was_written(tmp_path: Path, written: str) -> N
         assert case.execute("SELECT count(*) FROM engine_sample WHERE running_count = 3").fetchone() == (3,)
 
 
+@pytest.mark.parametrize("told", ["61", "61%", "0.61"])
+def test_a_share_is_one_however_it_is_written(rows: Any, told: str) -> None:
+    table = f"mode,gpu_util,output_tokens_per_s\noffline,{told},900\nserver,1.0,450\n"
+    assert rows(table, "SELECT round(device_busy_share, 6) FROM bench_row ORDER BY row_id") == [[(0.61,), (1.0,)]]
+
+
 def test_lines_of_json_that_end_within_one_are_read_up_to_there(rows: Any) -> None:
     lines = '{"output_throughput": 1.5, "p99_tpot_ms": 3}\n{"output_throughput": 2.5}\n{"output_throughput": 1.5, "p9'
     assert rows(lines, "SELECT output_token_hz FROM bench_row ORDER BY row_id") == [[(1.5,), (2.5,)]]
