@@ -4,7 +4,8 @@ What happens: a time stamp or a user's name at the top of the prompt, a balancer
 replicas, or a pool so full that prefixes are thrown out before they come again: the tokens are the same, and they are computed
 again.
 
-How it is detected: of the tokens that prompts share in whole blocks, less than half is found; or a table of two runs under the same load
+How it is detected: of the tokens that prompts share in whole blocks, less than half is found; where the length of prompts is not known,
+nothing is found although they share a block and more; or a table of two runs under the same load
 that differ in routing only, of which the one with fewer hits, or without affinity, is slower by at least a tenth.
 
 When it is not this: prompts that share nothing find nothing. Prefixes shorter than a block are `prefix-below-block`; a cache that is
@@ -26,6 +27,7 @@ ABOUT = About(
 THRESHOLDS = {
     "max_found": Threshold(0.5, "of what could be found", source="rule of thumb: half of the gain is lost"),
     "min_possible": Threshold(0.1, "share of prompt tokens", source="rule of thumb: less is not worth the search"),
+    "min_asked": Threshold(1000, "tokens", source="a few short prompts prove nothing"),
     "min_ratio": Threshold(
         1.1, "x", source="sgl-project/sglang PR#31170: 5.47 to 7.88 requests a second with affinity"
     ),
@@ -36,8 +38,9 @@ SELECT use.engine, hit_share, possible_share, shared_prefix_count, prompt_token_
     (SELECT kv_median_share FROM engine_queue WHERE engine_queue.engine = use.engine) AS kv_median_share,
     (SELECT count(DISTINCT replica_id) FROM engine_load WHERE engine_load.engine = use.engine) AS replica_count
 FROM prefix_use AS use
-WHERE NOT is_off AND possible_share >= $min_possible AND hit_share IS NOT NULL
-ORDER BY possible_share - hit_share DESC LIMIT 1
+WHERE NOT is_off AND hit_share IS NOT NULL AND (possible_share >= $min_possible
+    OR (possible_share IS NULL AND hit_share = 0 AND shared_prefix_count >= block_count AND asked_count >= $min_asked))
+ORDER BY possible_share - hit_share DESC NULLS LAST LIMIT 1
 """
 
 TABLE_SQL = """
@@ -54,9 +57,9 @@ class Missed(NamedTuple):
 
     engine: str
     hit_share: float
-    possible_share: float
+    possible_share: float | None
     shared_prefix_count: float
-    prompt_token_count: float
+    prompt_token_count: float | None
     block_count: float | None
     kv_median_share: float | None
     replica_count: int
@@ -73,10 +76,26 @@ class Routed(NamedTuple):
     fast_hit_share: float | None
 
 
+def nothing_found(row: Missed) -> Finding:
+    """Whole blocks are shared and none is found; how much of a prompt that is, nobody told."""
+    return Finding(
+        summary=f"the prefix cache finds nothing, and prompts share {row.shared_prefix_count:,.0f} tokens where a block holds"
+        f" {row.block_count or 0:.0f}",
+        evidence=(
+            Evidence("found", row.hit_share, "share of prompt tokens"),
+            Evidence("shared prefix", row.shared_prefix_count, "tokens"),
+        ),
+        severity=Severity.MEDIUM,
+        confidence=0.6,
+    )
+
+
 def judge(row: Missed) -> Verdict:
     """Less than half of what whole blocks could give."""
     if row.hit_share == 0 and row.block_count is not None and row.shared_prefix_count < row.block_count:
         return None
+    if row.possible_share is None:
+        return nothing_found(row)
     found = row.hit_share / row.possible_share
     if found >= THRESHOLDS["max_found"].value:
         return Cleared(

@@ -293,6 +293,27 @@ def scrape(block: int, hits: int) -> str:
     )
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        "all requests share a system prompt of 2400 tokens\n",
+        "shared prefix: 2,400 tokens\n",
+        "$ vllm bench serve --prefix-repetition-prefix-len 2400 --prefix-repetition-suffix-len 100\n",
+    ],
+)
+def test_c37_a_note_that_prompts_share_more_than_a_block_rules_out_that_they_share_less(
+    clinic: Clinic, told: str
+) -> None:
+    verdicts = clinic.told(scrape(784, 0) + told)
+    assert verdicts.first == "prefix-miss"
+    assert "prefix-below-block" not in verdicts.found
+
+
+def test_c37_a_note_that_prompts_share_less_than_a_block_names_both_lengths(clinic: Clinic) -> None:
+    verdicts = clinic.told(scrape(784, 0) + "every request starts with the same 240-token system prompt\n")
+    assert "share 240 tokens, a block holds 784" in verdicts.finding("prefix-below-block")["summary"]
+
+
 def test_c37_metrics_alone_say_that_no_block_was_filled_or_nothing_is_shared(clinic: Clinic) -> None:
     verdicts = clinic.told(scrape(784, 0))
     assert verdicts.first == "prefix-below-block"

@@ -22,7 +22,10 @@ switched AS (
     SELECT engine, true AS is_said_off FROM engine_event WHERE event = 'prefix_cache_off' GROUP BY engine
 ),
 possible AS (
-    SELECT max(shared_prefix_count) AS shared_prefix_count, arg_max(prompt_token_count, shared_prefix_count) AS prompt_token_count
+    -- load generators count what follows the prefix apart from it
+    SELECT max(shared_prefix_count) AS shared_prefix_count, arg_max(
+        prompt_token_count + CASE WHEN prompt_token_count < shared_prefix_count THEN shared_prefix_count ELSE 0 END, shared_prefix_count)
+        AS prompt_token_count
     FROM bench_row WHERE shared_prefix_count IS NOT NULL
 ),
 measured AS (

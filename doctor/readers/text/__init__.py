@@ -18,6 +18,7 @@ _SCANNERS: tuple[tuple[str, str], ...] = (
     ("markdown_table", "MarkdownTableScanner"),
     ("delimited_table", "DelimitedTableScanner"),
     ("result_lines", "ResultLinesScanner"),
+    ("shared_prefix", "SharedPrefixScanner"),
     ("oom", "OomScanner"),
     ("memory_guard", "MemoryGuardScanner"),
     ("allocator_summary", "AllocatorSummaryScanner"),
