@@ -29,8 +29,11 @@ _OFFLINE = re.compile(
 _SCRIPT = re.compile(r"\s{0,8}Output throughput: ([\d.]{1,20}) token/s\s{0,8}\Z")
 """What the benchmark scripts of SGLang's repository print."""
 _MS = 10**6
+_TOTAL_PROMPT = "total_prompt"
+_SAME_PROMPTS = 1.1
 _FIELDS: dict[str, tuple[str, float]] = {
     "Successful requests": ("completed_count", 1),
+    "Total input tokens": (_TOTAL_PROMPT, 1),
     "Maximum request concurrency": ("concurrency_count", 1),
     "Max request concurrency": ("concurrency_count", 1),
     "Concurrency": ("concurrency_count", 1),
@@ -109,6 +112,7 @@ class ServingResultScanner:
         """The tool; None where the text holds no result."""
         self._close()
         held, self._held = self._held, []
+        _fill_prompts([row for row, _ in held])
         for row, told in filled(held):
             condition = row_of((*told.items(), ("output_throughput", 1.0)), "serving") or {}
             kept = {
@@ -135,5 +139,18 @@ class ServingResultScanner:
             if len(self._held) < MOST_HELD:
                 self._held.append((numbered, self._told))
             else:
+                numbered.pop(_TOTAL_PROMPT, None)
                 self._rows.append(numbered)
             self._count += 1
+
+
+def _fill_prompts(rows: Sequence[dict[str, Any]]) -> None:
+    """Prompt tokens a request out of the sums: one length for all results of a text, so that they stay comparable."""
+    lengths = [
+        total / row["completed_count"]
+        for row in rows
+        if (total := row.pop(_TOTAL_PROMPT, None)) and row.get("completed_count")
+    ]
+    if lengths and len(lengths) == len(rows) and max(lengths) <= _SAME_PROMPTS * min(lengths):
+        for row in rows:
+            row["prompt_token_count"] = sum(lengths) / len(lengths)

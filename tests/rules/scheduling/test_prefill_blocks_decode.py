@@ -62,3 +62,16 @@ def test_prompts_that_leave_the_others_their_share_are_no_fault(clinic: Clinic) 
 def test_one_request_after_another_has_nobody_who_waits(clinic: Clinic) -> None:
     turns = [state(10.0 * place, 1, 2200.0 if place % 4 else 0.0, 0.4 if place % 4 else 31.0) for place in range(12)]
     assert RULE not in clinic.told(texts.lines(turns)).found
+
+
+def test_a_printed_result_tells_the_prompts_by_their_sum(clinic: Clinic) -> None:
+    def printed(prompt_tokens: int) -> str:
+        return (
+            "============ Serving Benchmark Result ============\nSuccessful requests:                     1000\n"
+            f"Total input tokens:                      {prompt_tokens}\nTotal generated tokens:                  256000\n"
+            "Request throughput (req/s):              2.43\nMedian ITL (ms):                         14.10\n"
+            "P99 ITL (ms):                            890.50\n==================================================\n"
+        )
+
+    assert "at prompts of 15,900 tokens" in clinic.told(printed(15_900_000)).finding(RULE)["summary"]
+    assert RULE not in clinic.told(printed(900_000)).found
