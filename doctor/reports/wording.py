@@ -155,10 +155,16 @@ def gain_sentence(gain: Gain | None) -> str:
         is_alone = not _is_known(gain.speedup_expected)
         measurable = _NOISE if is_alone and not gain.is_measurable else ""
         promise = ", not promised" if is_alone and gain.is_measurable else ""
-        parts.append(f"{measurable}at most {format_speedup(gain.speedup_bound)}{promise}")
+        parts.append(f"{measurable}at most {_bound(gain.speedup_bound, gain.speedup_high)}{promise}")
     if gain.bytes is not None:
         parts.append(f"{format_bytes(gain.bytes)} of memory")
     return ", ".join(parts) or "not promised: this recording does not allow it, see below"
+
+
+def _bound(bound: float, high: float | None) -> str:
+    """Rounded as any factor, or to the second digit where it would seem to lie within the range."""
+    is_close = high is not None and high <= bound < 1.05 * high
+    return f"{bound:.2f}x" if is_close and bound < 20 else format_speedup(bound)
 
 
 def _range(gain: Gain) -> str:

@@ -361,7 +361,7 @@ FIXES = (
     Fix(
         "engine",
         "--cuda-graphs",
-        "a decode step is one graph launch",
+        "a decode step is one graph launch; with graphs on, what is left are steps above --max-cudagraph-capture-size",
         source="python -m engine bench --help",
     ),
     Fix(
