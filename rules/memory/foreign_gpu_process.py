@@ -153,8 +153,8 @@ def judge(row: Failure) -> Verdict:
 
 
 REFUSED_SQL = """
-SELECT refusal, card_bytes, short_bytes, foreign_bytes, foreign_id AS pid, foreign_name AS name FROM refusal
-WHERE is_shared AND refusal IN ('model_length', 'no_kv_room', 'startup_free') AND card_bytes > 0
+SELECT refusal, card_bytes, short_bytes, foreign_bytes, foreign_id AS pid, foreign_name AS name, is_own_possible FROM refusal
+WHERE is_shared AND refusal IN ('model_length', 'no_kv_room', 'startup_free')
     AND NOT EXISTS (SELECT 1 FROM oom_event WHERE total_bytes IS NOT NULL)
     AND NOT EXISTS (SELECT 1 FROM device_holding WHERE stuck_bytes >= 0.5 * refusal.foreign_bytes)
 ORDER BY foreign_bytes DESC, line_id LIMIT 1
@@ -165,11 +165,12 @@ class Refused(NamedTuple):
     """An engine that refused, and who else holds memory."""
 
     refusal: str
-    card_bytes: int
+    card_bytes: int | None
     short_bytes: int | None
     foreign_bytes: int
     pid: int
     name: str | None
+    is_own_possible: bool
 
 
 def judge_refused(row: Refused) -> Verdict:
@@ -177,6 +178,17 @@ def judge_refused(row: Refused) -> Verdict:
     if row.short_bytes is not None and row.short_bytes > row.foreign_bytes:
         return None
     lack = f", {format_bytes(row.short_bytes)} were missing" if row.short_bytes is not None else ""
+    if row.card_bytes is None:
+        unless = ", unless that is the engine itself" if row.is_own_possible else ""
+        return Finding(
+            summary=f"the engine refused for want of memory{lack}, while {holder(row.pid, row.name)} holds"
+            f" {format_bytes(row.foreign_bytes)} on a GPU of unknown size{unless}",
+            evidence=(Evidence("memory of others", row.foreign_bytes, "bytes", Where(pid=row.pid)),),
+            severity=Severity.MEDIUM,
+            bytes=row.foreign_bytes,
+            confidence=0.5 if row.is_own_possible else 0.7,
+            label=f"pid {row.pid}",
+        )
     return Finding(
         summary=f"the engine refused for want of memory{lack}, while {holder(row.pid, row.name)} and others hold"
         f" {format_bytes(row.foreign_bytes)} of {format_bytes(row.card_bytes)}",

@@ -30,7 +30,7 @@ THRESHOLDS = {
 }
 
 SQL = """
-SELECT model_length_count, kv_token_count, needed_bytes, available_bytes, fitting_length_count, short_bytes, is_shared, foreign_bytes
+SELECT model_length_count, kv_token_count, needed_bytes, available_bytes, fitting_length_count, short_bytes, is_shared, is_own_possible, foreign_bytes
 FROM refusal WHERE refusal = 'model_length' ORDER BY source_id, line_id LIMIT 1
 """
 
@@ -45,6 +45,7 @@ class Refusal(NamedTuple):
     fitting_length_count: int | None
     short_bytes: int | None
     is_shared: bool
+    is_own_possible: bool
     foreign_bytes: int
 
 
@@ -59,7 +60,8 @@ def fitting(row: Refusal) -> int:
 
 def judge(row: Refusal) -> Verdict:
     """The engine's own figures, unless others took the room."""
-    if row.is_shared and (row.short_bytes is None or row.short_bytes <= row.foreign_bytes):
+    is_shared = row.is_shared and not row.is_own_possible
+    if is_shared and (row.short_bytes is None or row.short_bytes <= row.foreign_bytes):
         return Cleared(
             f"{row.model_length_count:,} tokens do not fit, but other processes hold {format_bytes(row.foreign_bytes)}: the cache would be larger alone"
         )

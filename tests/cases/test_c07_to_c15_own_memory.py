@@ -85,6 +85,23 @@ def test_c09_the_longest_sequence_does_not_fit(clinic: Clinic) -> None:
     assert "--max-model-len 16816" in [fix["setting"] for fix in verdicts.finding("max-model-len-too-high")["fixes"]]
 
 
+def test_c09_names_others_where_the_size_of_the_device_is_not_told(clinic: Clinic) -> None:
+    engine = "4410, python -m vllm.entrypoints.openai.api_server, 8000 MiB\n"
+    finding = clinic.told(TOO_LONG, APPS.format(used=14210) + engine).finding("foreign-gpu-process")
+    assert finding["severity"] == "medium"
+    assert finding["gain"]["bytes"] == 14210 * 2**20
+    assert "unless that is the engine itself" not in finding["summary"]
+    alone = clinic.told(TOO_LONG, APPS.format(used=14210))
+    assert alone.found == {"foreign-gpu-process", "max-model-len-too-high"}
+    assert "unless that is the engine itself" in alone.finding("foreign-gpu-process")["summary"]
+
+
+@pytest.mark.parametrize("name", ["VLLM::EngineCore", "/opt/venv/bin/python3 -m vllm.entrypoints.openai.api_server"])
+def test_c09_the_engine_itself_is_no_other(clinic: Clinic, name: str) -> None:
+    verdicts = clinic.told(TOO_LONG, APPS.replace("python3", name).format(used=20100))
+    assert verdicts.found == {"max-model-len-too-high"}
+
+
 def test_c09_turns_when_others_took_the_room(clinic: Clinic) -> None:
     verdicts = clinic.told(TOO_LONG, LISTED.format(used=9000), APPS.format(used=8990))
     assert verdicts.first == "foreign-gpu-process"

@@ -138,9 +138,17 @@ def time_ns(text: str) -> int | None:
     return None
 
 
+_ENGINE = re.compile(r"(?:\.{3})?(?:[^\s]{0,200}/)?python[\d.]{0,6} -m (vllm|sglang|lmdeploy|tensorrt_llm)\b")
+
+
 def program(text: str) -> str | None:
-    """Base name of an executable: no folder, no arguments; None where the name was cut in front or hidden."""
+    """Base name of an executable: no folder, no arguments; None where the name was cut in front or hidden.
+
+    Of `python -m vllm.entrypoints` it is `vllm`: which engine runs is told by the module.
+    """
     stripped = text.strip()
+    if (engine := _ENGINE.match(stripped)) is not None:
+        return engine[1]
     if not stripped or stripped.startswith(("...", "[", "-")):
         return _after_cut(stripped)
     if re.match(r"[A-Za-z]:\\", stripped):
