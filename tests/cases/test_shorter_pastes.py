@@ -282,6 +282,23 @@ def test_s04_the_component_that_an_executor_could_not_make(clinic: Clinic) -> No
     assert "109 GiB of 140 GiB free" in verdicts.finding("headroom-thin")["summary"]
 
 
+# C03, from queries ---------------------------------------------------------------------------------------------------
+def queried(busy: int, processes: str = "") -> str:
+    """A device that is nearly full, and its list of processes."""
+    return (
+        "index, memory.used [MiB], memory.total [MiB], utilization.gpu [%]\n"
+        f"0, 71234 MiB, 81559 MiB, {busy} %\n1, 3 MiB, 81559 MiB, 0 %\n"
+        f"$ nvidia-smi --query-compute-apps=pid,used_memory --format=csv\npid, used_gpu_memory [MiB]\n{processes}"
+    )
+
+
+def test_c03_a_full_device_and_an_empty_list_of_processes(clinic: Clinic) -> None:
+    rule = "orphan-or-zombie-memory"
+    assert clinic.told(queried(0)).first == rule
+    assert rule not in clinic.told(queried(90)).found
+    assert rule not in clinic.told(queried(0, "48122, 71000 MiB\n")).found
+
+
 # C37 and C16, from metrics -------------------------------------------------------------------------------------------
 def scrape(block: int, hits: int) -> str:
     """One look at vLLM's metrics."""

@@ -49,6 +49,7 @@ class NvidiaSmiCsvScanner:
         self._devices: dict[str, int] = {}
         self._is_numbered_here = False
         self._found = False
+        self._without_process: list[dict[str, Any]] = []
         self._is_headless = False
 
     @property
@@ -96,6 +97,10 @@ class NvidiaSmiCsvScanner:
         if known < max(_FEWEST_FIELDS, len(cells) / 2):
             return False
         self._columns, self._is_of_processes = fields, of_processes
+        if of_processes:
+            self._without_process = [row for row in self._rows["gpu_sample"] if row["look_id"] == self._look]
+            for row in self._without_process:
+                row["process_list"] = "none"  # a table that stays empty says so
         if not of_processes:
             self._look, self._seen = self._look + 1, set()
         self._look = max(self._look, 0)
@@ -136,6 +141,8 @@ class NvidiaSmiCsvScanner:
         return time_ns is not None and before_ns is not None and time_ns - before_ns >= _BETWEEN_LOOKS_NS
 
     def _process(self, row: dict[str, Any]) -> None:
+        while self._without_process:
+            self._without_process.pop().pop("process_list", None)
         if row.get("pid") is None:
             return
         names = (row.pop("pci_bus_id", None), row.pop("uuid", None))
