@@ -53,19 +53,11 @@ THRESHOLDS = {
     "min_share": Threshold(
         0.2, "share of the time of matrix products and unpacking", source="rule of thumb: one layer type of a model"
     ),
-    "product_left": Threshold(
-        1 / 3,
-        "of the products' time",
-        source="vllm-project/vllm#21376: 5.3 x for the whole run; a third is the careful end",
-    ),
+    "product_left": Threshold(1 / 3, "of the products' time", source="vllm-project/vllm#21376: 5.3 x"),
     "min_widened": Threshold(0.8, "share of matrix products", source="all linear layers, less the head and the router"),
     "min_products": Threshold(24, "matrix products", source="four a layer; fewer are less than a small model"),
     "shortest_us": Threshold(
         4.0, "us", source="own H200 recordings: elementwise kernels over a few tokens take 1 to 3 us"
-    ),
-    "min_kernel_ratio": Threshold(1.5, "x, kernels for the same weights", source="vllm-project/vllm#21376: 5.3 x"),
-    "small_load": Threshold(
-        16, "sequences, below", source="Marlin, Frantar et al. 2024: near-ideal, so far ahead of 16 bits, up to 16 rows"
     ),
     "min_compute_major": Threshold(8, "compute capability", source="Marlin needs 8.0: github.com/IST-DASLab/marlin"),
 }
@@ -283,17 +275,6 @@ def judge_widened(row: WidenedWeights) -> Verdict:
 
 
 LOG_SQL = """
-WITH beaten AS (  -- by another kernel for the same weights, or by 16 bits where reading the weights is all that counts
-    SELECT slow_told, fast_hz / slow_hz AS ratio FROM bench_comparison
-    WHERE regexp_matches(word, 'quant|kernel|weight|config|variant|label|backend|precision|dtype') AND slow_hz IS NOT NULL
-        AND regexp_matches(slow_told, 'awq|gptq|int4|w4a16|4.?bit') AND NOT regexp_matches(slow_told, 'marlin|machete|w4a8')
-        AND (fast_hz > $min_kernel_ratio * slow_hz AND regexp_matches(fast_told, 'marlin|machete')
-                AND regexp_extract(fast_told, 'awq|gptq') IN ('', regexp_extract(slow_told, 'awq|gptq'))
-            OR fast_hz > 1.1 * slow_hz AND load_count < $small_load AND regexp_matches(fast_told, 'bf16|fp16|bfloat16|float16|none|16.?bit')
-                AND NOT EXISTS (SELECT 1 FROM bench_comparison AS ahead WHERE ahead.source_id = bench_comparison.source_id
-                    AND ahead.fast_told = bench_comparison.slow_told AND ahead.slow_told = bench_comparison.fast_told
-                    AND ahead.load_count < bench_comparison.load_count))
-)
 SELECT (SELECT max(detail) FROM engine_event WHERE event = 'quantisation_forced') AS forced,
     (SELECT max(detail) FROM engine_event WHERE event = 'quantisation_slow') AS slow,
     (SELECT max(detail) FROM engine_event WHERE event = 'quantisation_fast') AS fast,
@@ -302,10 +283,10 @@ SELECT (SELECT max(detail) FROM engine_event WHERE event = 'quantisation_forced'
     (SELECT bool_or(told = 'true') FROM engine_choice WHERE setting IN ('bnb_8bit', 'bnb_4bit')) OR (SELECT count(*) > 0 FROM engine_event WHERE event = 'bnb_8bit')
         OR coalesce((SELECT bool_or(quantisation = 'bitsandbytes') FROM model_shape), false)
         OR EXISTS (SELECT 1 FROM bench_comparison WHERE slow_told IN ('bitsandbytes', 'bnb') AND fast_hz > 1.1 * slow_hz) AS is_bitsandbytes,
-    (SELECT arg_max(slow_told, ratio) FROM beaten) AS beaten,
+    (SELECT arg_max(slow_told, fast_hz / slow_hz) FROM beaten_quantisation) AS beaten,
     (SELECT count(*) FROM engine_event WHERE event = 'conversion_impossible') AS impossible_count,
     (SELECT max(product_name) FROM gpu_model WHERE compute_major < $min_compute_major) AS old_device,
-    (SELECT greatest((SELECT max(ratio) FROM beaten), max(fast_hz / slow_hz)) FROM bench_comparison WHERE regexp_matches(word, 'quant|kernel|config|variant|label|mode|backend|precision|dtype') AND slow_hz IS NOT NULL
+    (SELECT greatest((SELECT max(fast_hz / slow_hz) FROM beaten_quantisation), max(fast_hz / slow_hz)) FROM bench_comparison WHERE regexp_matches(word, 'quant|kernel|config|variant|label|mode|backend|precision|dtype') AND slow_hz IS NOT NULL
         AND regexp_matches(slow_told, '^(--quantization )?(awq|gptq)$|bitsandbytes|bnb|int8') AND NOT regexp_matches(fast_told, '^(awq|gptq)$')) AS ratio
 """
 
@@ -326,13 +307,8 @@ class SaidSlow(NamedTuple):
 
 def judge_log(row: SaidSlow) -> Verdict:
     """A slow method by name."""
-    method = (
-        row.forced
-        or row.slow
-        or ("bitsandbytes" if row.is_bitsandbytes else None)
-        or row.beaten
-        or (None if row.fast else row.told)
-    )
+    named = ("bitsandbytes" if row.is_bitsandbytes else None, row.beaten, None if row.fast else row.told)
+    method = row.forced or row.slow or next(filter(None, named), None)
     if method is None:
         return None
     if row.old_device:

@@ -37,3 +37,16 @@ ORDER BY pair.source_id, slow_row_id, fast_row_id;
 -- engine_witness: one row where anything tells how an engine ran: its log, its metrics, or a table of two ways to run it; none otherwise.
 CREATE TABLE engine_witness AS
 SELECT row_count FROM (SELECT (SELECT count(*) FROM engine_load) + (SELECT count(*) FROM bench_comparison) AS row_count) WHERE row_count > 0;
+
+-- beaten_quantisation: methods of 4 bits that another kernel for the same weights beats by half or more (a public case: 5.3 times), or that 16 bits
+-- beat at fewer than 16 sequences, where reading the weights is all that counts: Marlin is near the ideal up to 16 rows (Frantar et al. 2024).
+CREATE VIEW beaten_quantisation AS
+SELECT slow_told, slow_hz, fast_hz FROM bench_comparison
+WHERE regexp_matches(word, 'quant|kernel|weight|config|variant|label|backend|precision|dtype') AND slow_hz IS NOT NULL
+    AND regexp_matches(slow_told, 'awq|gptq|int4|w4a16|4.?bit') AND NOT regexp_matches(slow_told, 'marlin|machete|w4a8')
+    AND (fast_hz > 1.5 * slow_hz AND regexp_matches(fast_told, 'marlin|machete')
+            AND regexp_extract(fast_told, 'awq|gptq') IN ('', regexp_extract(slow_told, 'awq|gptq'))
+        OR fast_hz > 1.1 * slow_hz AND load_count < 16 AND regexp_matches(fast_told, 'bf16|fp16|bfloat16|float16|none|16.?bit')
+            AND NOT EXISTS (SELECT 1 FROM bench_comparison AS ahead WHERE ahead.source_id = bench_comparison.source_id
+                AND ahead.fast_told = bench_comparison.slow_told AND ahead.slow_told = bench_comparison.fast_told
+                AND ahead.load_count < bench_comparison.load_count));
