@@ -18,13 +18,13 @@ Kernels = tuple[tuple[str, float], ...]
 BOTH_OPERANDS: Kernels = ((NARROW, 18.0), (NARROW, 1.5))
 
 
-def decoding(*befores: Kernels, silence_us: float = 0.0, product_us: float = 10.0) -> Program:
+def decoding(*before_each: Kernels, silence_us: float = 0.0, product_us: float = 10.0) -> Program:
     """Six steps of four layers; a layer has a product behind each of these, attention and an addition."""
     program = Program()
     for _ in range(6):
         program.copy("HtoD pinned", 64)
         for _ in range(4):
-            for before in befores:
+            for before in before_each:
                 for kernel, kernel_us in (*before, (GEMM, product_us)):
                     program.silence(silence_us)
                     program.launch(kernel, kernel_us)
@@ -54,7 +54,7 @@ def test_the_launches_of_the_casts_go_where_the_host_is_behind(clinic: Clinic) -
 
 
 @pytest.mark.parametrize(
-    ("befores", "product_us"),
+    ("before_each", "product_us"),
     [
         pytest.param((((NARROW, 1.5),),) * 4, 10.0, id="activations of a few tokens"),
         pytest.param((((NARROW, 9.0),),) * 4, 30.0, id="activations of a prompt, shorter than their products"),
@@ -62,5 +62,5 @@ def test_the_launches_of_the_casts_go_where_the_host_is_behind(clinic: Clinic) -
         pytest.param((BOTH_OPERANDS, (), ()), 10.0, id="a third of the products, as in a training step"),
     ],
 )
-def test_is_silent_on_look_alikes(clinic: Clinic, befores: tuple[Kernels, ...], product_us: float) -> None:
-    assert RULE not in clinic.verdicts(decoding(*befores, product_us=product_us)).found
+def test_is_silent_on_look_alikes(clinic: Clinic, before_each: tuple[Kernels, ...], product_us: float) -> None:
+    assert RULE not in clinic.verdicts(decoding(*before_each, product_us=product_us)).found

@@ -68,7 +68,8 @@ def test_a_printed_result_tells_the_prompts_by_their_sum(clinic: Clinic) -> None
     def printed(prompt_tokens: int) -> str:
         return (
             "============ Serving Benchmark Result ============\nSuccessful requests:                     1000\n"
-            f"Total input tokens:                      {prompt_tokens}\nTotal generated tokens:                  256000\n"
+            f"Total input tokens:                      {prompt_tokens}\n"
+            "Total generated tokens:                  256000\n"
             "Request throughput (req/s):              2.43\nMedian ITL (ms):                         14.10\n"
             "P99 ITL (ms):                            890.50\n==================================================\n"
         )
