@@ -19,7 +19,7 @@ _OVER = re.compile(
     rf"\bmemory\b[^\d]{{0,60}}?{_SIZE}[^\d]{{0,30}}?(?:exceed\w*|over|above|beyond|>=?|/)[^\d]{{0,40}}?{_SIZE}",
     re.IGNORECASE,
 )
-_ENDED = re.compile(r"\b(?:abort|kill|reject|evict|terminat|stopp|exceed|fail)\w*", re.IGNORECASE)
+_ENDED = re.compile(r"\b(?:abort|kill|reject|evict|terminat|stopped|stopping|exceed|fail)\w*", re.IGNORECASE)
 _LEVEL = re.compile(rf"\bmemory\b[^\d]{{0,40}}?{_SIZE}", re.IGNORECASE)
 _PHASES = (
     ("prefill", re.compile(r"prefill|prompt processing|chunk", re.I)),
