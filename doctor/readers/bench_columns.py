@@ -164,7 +164,7 @@ def column_of(name: str) -> tuple[str, float, int] | None:
     """
     brackets = _BRACKETS.search(name[:80])
     whole = _column_of(name)
-    if whole is not None or brackets is None:
+    if whole is not None or brackets is None or brackets[1] == "ns":  # sums of a profiler, no benchmark's
         return whole
     return _column_of(brackets[1]) or _column_of(_BRACKETS.sub("", name[:80]))
 

@@ -58,14 +58,14 @@ def test_json_says_so(three_launchers: Diagnosis) -> None:
     document = json.loads(render(three_launchers, "json", Presentation()))
     assert document["replay"]["is_trusted"] is False
     assert document["replay"]["notes"]
-    assert document["findings"][0]["gain"]["speedup_expected"] is None
-    assert document["findings"][0]["gain"]["speedup_bound"] is None
+    gains = [finding["gain"] for finding in document["findings"]]
+    assert gains
+    assert all(gain is None or gain["speedup_expected"] is gain["speedup_bound"] is None for gain in gains)
 
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_terminal_says_so(three_launchers: Diagnosis, width: int) -> None:
     shown = " ".join(render(three_launchers, "terminal", Presentation(width)).split())
-    assert "not promised" in shown
     assert "was not launched by the main thread" in shown
     assert "To win: about" not in shown
 
