@@ -19,10 +19,10 @@ ORDER BY pause.host_call_id, wait.name;
 -- where the host is seen to work: under an annotation or Python frame that is not one of waiting (a range of more than three pauses, as of a whole
 -- request, says nothing of the pause in it), in a fetch of data, beside operators (of 3 % of the pause and more: own recordings of sampling on the
 -- CPU have 3.7 to 23 %, idle ones none), or where a step has begun or its results were not fetched.
--- `named_each_ns` is the length of the range that most of the silence lies in, where it is spent on little else.
+-- `named_each_ns` is the length of the pauses in the range that most of the silence lies in, where that holds little else.
 CREATE TABLE pause_sum AS
 WITH named AS (
-    SELECT range_name, sum(silence_ns)::BIGINT AS named_ns, CASE WHEN sum(range_ns) <= 1.5 * sum(silence_ns) THEN avg(range_ns)::BIGINT END AS named_each_ns
+    SELECT range_name, sum(silence_ns)::BIGINT AS named_ns, CASE WHEN sum(range_ns) <= 1.5 * sum(silence_ns) THEN avg(silence_ns)::BIGINT END AS named_each_ns
     FROM pause WHERE range_name IS NOT NULL
     GROUP BY range_name ORDER BY named_ns DESC, range_name LIMIT 1
 ),
