@@ -4,7 +4,7 @@
 -- launched three times or more: close to 1 where all of them go through the same passes again and again.
 CREATE TABLE crowded_launch AS
 WITH worker AS (
-    SELECT source_id, pid, tid, op_count, is_main FROM launching_thread
+    SELECT source_id, pid FROM launching_thread
     QUALIFY op_count >= 0.1 * sum(op_count) OVER (PARTITION BY source_id, pid) AND count(*) OVER (PARTITION BY source_id, pid) > 1
 ),
 crowd AS (

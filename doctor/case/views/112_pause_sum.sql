@@ -46,7 +46,7 @@ FROM pause LEFT JOIN named ON true LEFT JOIN wait ON true CROSS JOIN known;
 
 -- pause_input: what the host makes in a pause goes up behind it; pageable copies of the same size are of the same input.
 CREATE VIEW pause_input AS
-SELECT op.device_op_id, launch.host_call_id, op.size_bytes
+SELECT op.device_op_id, launch.host_call_id
 FROM device_op AS op JOIN launch USING (device_op_id), steady_window
 WHERE op.kind = 'memcpy' AND op.copy_kind = 'htod' AND op.src_kind = 'pageable' AND op.size_bytes >= 65536 AND op.start_ns >= from_ns
     AND op.start_ns < until_ns AND op.size_bytes IN (
