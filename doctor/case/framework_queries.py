@@ -44,7 +44,7 @@ seen AS (
     UNION ALL SELECT framework, 1 FROM memory_refusal WHERE framework <> 'pytorch'
     UNION ALL SELECT split_part(tool, '-', 1), 1 FROM bench_row WHERE regexp_matches(tool, '^(vllm|sglang|engine)-')
     UNION ALL SELECT framework, directness FROM text JOIN sign ON regexp_matches(text, pattern)
-    UNION ALL SELECT 'pytorch', 7 FROM source WHERE kind = 'kineto'
+    UNION ALL SELECT 'pytorch', 7 FROM source WHERE kind IN ('kineto', 'memory-snapshot')
     UNION ALL SELECT 'engine', 2 FROM (
         SELECT count(DISTINCT text) AS range_count FROM nvtx_range JOIN text ON text_id = name_id
         WHERE list_contains($own_ranges, text)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from doctor.case.batch import SourceFacts, TableBatch
 from doctor.errors import DamagedEvidenceError, EvidenceTooLargeError
 from doctor.formats.memory_snapshot.plain_pickle import PickleRefusedError, load
-from doctor.formats.memory_snapshot.snapshot import Row, Snapshot
+from doctor.formats.memory_snapshot.snapshot import Failure, Row, Snapshot
 from doctor.readers.protocol import Progress
+from doctor.readers.text.python_frames import MOST_FRAMES, Frame, Place, judged
 from doctor.units import format_bytes
 
 MOST_BYTES = 1 << 30
 """A snapshot this large holds some ten million events."""
+_MOST_PATH = 400
 _ROWS_A_BATCH = 50_000
 _WORDS = (b"segments", b"segment_type", b"device_traces", b"total_size")
 
@@ -54,6 +57,7 @@ class MemorySnapshotReader:
         yield from _batches("allocator_segment", snapshot.segment_rows())
         yield from _batches("allocator_block", snapshot.block_rows())
         yield from _batches("allocator_step", snapshot.step_rows())
+        yield from _batches("oom_event", map(_event, snapshot.failures()))
         yield SourceFacts(
             kind=self.kind, tool="torch", is_complete=not snapshot.lost_segments, notes=tuple(_notes(snapshot))
         )
@@ -64,6 +68,38 @@ def _notes(snapshot: Snapshot) -> Iterator[str]:
         yield f"{snapshot.lost_segments:,} segments are left out: their sizes cannot be, or their blocks do not fit"
     if not snapshot.has_history:
         yield "no history: torch.cuda.memory._record_memory_history() was not on"
+    if snapshot.rewound_devices:
+        yield "segments and blocks are those of the last allocation that failed: what was freed afterwards is put back"
+
+
+def _event(failure: Failure) -> Row:
+    """A row of `oom_event`; a snapshot does not tell the size of the device."""
+    place = _place(failure.frames)
+    return {
+        "oom_event_id": failure.device,
+        "text_form": "snapshot",
+        "device_id": failure.device,
+        "framework": place.framework,
+        "phase": place.phase,
+        "hot_spot": place.hot_spot,
+        "stack": place.stack,
+        "tried_bytes": failure.tried_bytes,
+        "free_bytes": failure.free_bytes,
+        "allocated_bytes": failure.active_bytes,
+        "reserved_bytes": failure.reserved_bytes,
+        "reserved_unallocated_bytes": failure.reserved_bytes - failure.active_bytes,
+    }
+
+
+def _place(frames: Sequence[Mapping[str, Any]]) -> Place:
+    """What the process was doing, from the frames of Python."""
+    named = [(frame.get("filename"), frame.get("line"), frame.get("name")) for frame in frames]
+    inner = [
+        Frame(file[-_MOST_PATH:], line if isinstance(line, int) else 0, name[:_MOST_PATH])
+        for file, line, name in named
+        if isinstance(file, str) and file.endswith(".py") and isinstance(name, str) and name
+    ]
+    return judged(tuple(reversed(inner[:MOST_FRAMES]))) if inner else Place()
 
 
 def _opened(path: Path) -> Snapshot:

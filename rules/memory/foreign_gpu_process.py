@@ -56,7 +56,7 @@ WITH name AS (SELECT pid, any_value(name) AS name FROM (
 SELECT cause, count(*) FILTER (cause = 'foreign') OVER () AS failure_count, device_id, tried_bytes, total_bytes, free_bytes, own_bytes,
     is_own_known, foreign_bytes, named_foreign_count, largest_foreign_id AS pid, name.name, largest_foreign_bytes, is_restarted, is_of_this_run
 FROM oom_cause LEFT JOIN name ON name.pid = largest_foreign_id
-WHERE total_bytes > 0 AND foreign_bytes IS NOT NULL AND tried_bytes IS NOT NULL AND own_bytes IS NOT NULL
+WHERE is_size_told AND total_bytes > 0 AND foreign_bytes IS NOT NULL AND tried_bytes IS NOT NULL AND own_bytes IS NOT NULL
 ORDER BY (cause = 'foreign') DESC, foreign_bytes DESC, source_id, oom_event_id
 LIMIT 1
 """

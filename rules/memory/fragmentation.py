@@ -117,6 +117,8 @@ def judge_snapshot(row: Snapshot) -> Verdict:
         and row.largest_pinned_bytes <= THRESHOLDS["most_of_waste"].value * row.pinned_free_bytes
     )
     if not is_much or row.is_explained or not (is_short or is_waste):
+        if row.requested_bytes is not None:  # the failure is judged already, by the same figures
+            return None
         return Cleared(
             f"the snapshot has {format_bytes(row.pinned_free_bytes)} free in segments that cannot be given back, the longest piece"
             f" {format_bytes(row.largest_pinned_bytes)}"

@@ -206,49 +206,6 @@ def judge_share(row: Share) -> Verdict:
     )
 
 
-SNAPSHOT_SQL = """
-SELECT snapshot_memory.device_id, requested_bytes, reserved_bytes, driver_free_bytes, stack, held_bytes, share_of_live, age_ns,
-    EXISTS (SELECT 1 FROM oom_event) OR EXISTS (SELECT 1 FROM reserved_cache) OR pinned_free_bytes >= requested_bytes AS is_told
-FROM snapshot_memory JOIN memory_by_stack USING (source_id, device_id)
-WHERE requested_bytes IS NOT NULL ORDER BY held_bytes DESC LIMIT 1
-"""
-
-
-class SnapshotFailure(NamedTuple):
-    """A failure that a snapshot's history holds, and the stack that holds most."""
-
-    device_id: int | None
-    requested_bytes: int
-    reserved_bytes: int
-    driver_free_bytes: int | None
-    stack: str | None
-    held_bytes: int
-    share_of_live: float
-    age_ns: int | None
-    is_told: bool
-
-
-def judge_snapshot(row: SnapshotFailure) -> Verdict:
-    """Full, and by whom."""
-    if row.is_told:
-        return None
-    whose = row.stack or "blocks made before the history began"
-    return Finding(
-        summary=f"{format_bytes(row.requested_bytes)} failed with {format_bytes(row.reserved_bytes)} reserved; {row.share_of_live:.0%} of what is"
-        f" alive was made by {whose}",
-        evidence=(
-            Evidence("allocation that failed", row.requested_bytes, "bytes", Where(device_id=row.device_id)),
-            Evidence("stack that holds most", whose, ""),
-            Evidence("held by it", row.held_bytes, "bytes"),
-            *((Evidence("age of these blocks, median", row.age_ns, "ns"),) if row.age_ns is not None else ()),
-        ),
-        severity=Severity.HIGH,
-        bytes=row.requested_bytes,
-        confidence=0.6,
-        label="by the run's own tensors",
-    )
-
-
 USED_SQL = """
 SELECT device_id, total_bytes, used_bytes, busy_share, driver_model, EXISTS (SELECT 1 FROM oom_event) OR EXISTS (SELECT 1 FROM memory_refusal) AS is_told
 FROM device_holding WHERE total_bytes > 0 AND used_bytes IS NOT NULL
@@ -372,6 +329,13 @@ FIXES = (
     ),
     Fix(
         "pytorch",
+        "torch.inference_mode() around inference; a smaller batch or shorter sequences; weights in bfloat16 or fewer bits; del of what is no"
+        " longer used before the next allocation",
+        "what fills the device is the run's own",
+        source="https://docs.pytorch.org/docs/stable/notes/cuda.html",
+    ),
+    Fix(
+        "pytorch",
         "torch.cuda.memory._record_memory_history(); torch.cuda.memory._dump_snapshot('snapshot.pickle') after the failure",
         "the snapshot says which stacks hold the memory: diagnose it together with the text",
         source="https://docs.pytorch.org/docs/stable/torch_cuda_memory.html (checked on 2.13)",
@@ -388,9 +352,6 @@ RULE = Rule(
     verify="2 to 5 % of the device stay free under load, and torch.cuda.memory_stats()['num_alloc_retries'] stays 0.",
     doc=__doc__,
     also=(
-        Sign(
-            ("allocator_block", "allocator_step"), ("memory-snapshot",), SNAPSHOT_SQL, SnapshotFailure, judge_snapshot
-        ),
         Sign(("gpu_sample",), ("nvidia-smi", "nvml"), USED_SQL, Used, judge_used),
         Sign(("memory_refusal",), ("oom-text",), HIDDEN_SQL, Hidden, judge_hidden),
         Sign(("starved_start",), ("oom-text",), SHARE_SQL, Share, judge_share),

@@ -209,6 +209,13 @@ TIME_FIXES = (
 
 FIXES = (
     Fix(
+        "pytorch",
+        "the output layer, float() and log_softmax over pieces of 512 to 2,048 tokens, keeping only what is read of each (gather, argmax, the sum of"
+        " losses); lm_head(hidden[:, -1:]) where only the next token is wanted",
+        "logits of all tokens are never in memory at once: each copy takes tokens x vocabulary x 4 bytes",
+        source="https://docs.pytorch.org/docs/stable/generated/torch.split.html",
+    ),
+    Fix(
         "vllm",
         "requests without prompt_logprobs; --max-num-batched-tokens lower; --gpu-memory-utilization lower by 0.05 to 0.1; --max-num-seqs lower"
         " where the warm-up of the sampler fails",

@@ -264,6 +264,13 @@ TRANSFORMERS = Fix(
     "attention no longer writes its scores out; a prompt is taken in pieces",
     source="https://huggingface.co/docs/transformers/llm_optims (prefill_chunk_size checked on 5.24)",
 )
+PYTORCH = Fix(
+    "pytorch",
+    "torch.inference_mode(); F.scaled_dot_product_attention in place of softmax(q @ k.T) @ v; the prompt in pieces of 2,048 to 8,192 tokens that"
+    " append to the KV cache",
+    "nothing is kept for a backward pass, scores are not written out, and a piece's activations are freed before the next",
+    source="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
+)
 TGI = Fix(
     "tgi",
     "--max-batch-prefill-tokens lower (and --max-input-tokens with it); --cuda-memory-fraction only where nobody else is on the device",
@@ -281,6 +288,7 @@ FIXES = (
     TENSORRT,
     TGI,
     TRANSFORMERS,
+    PYTORCH,
 )
 TRIED = Fix(
     "vllm",
@@ -305,6 +313,7 @@ STARTING = (
     TENSORRT,
     TGI,
     TRANSFORMERS,
+    PYTORCH,
 )
 
 RULE = Rule(

@@ -79,9 +79,7 @@ def judge(row: Queue) -> Verdict:
             return None
         return Cleared(f"the KV cache is full in {full:.0%} of the lines, but hardly a request waits meanwhile")
     if is_thrashing(row, running):
-        return Cleared(
-            f"the KV cache is full while requests wait, but {row.lost_count:.0f} running ones lost their blocks meanwhile"
-        )
+        return None  # kv-preemption-thrash tells it, and nothing clears the pool
     when = (
         "at the one moment that is told"
         if row.busy_count == 1

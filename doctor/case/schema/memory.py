@@ -39,7 +39,7 @@ oom_event = Table(
         "text_form",
         "cached: of 2018; reserved: says what is reserved in total; process: names processes; driver: the driver's own "
         "words; heap: the allocator of another library; guard: a server's own limit; async: the "
-        "allocator of the driver's own pools",
+        "allocator of the driver's own pools; snapshot: no text, the last failure in a snapshot's history",
     ),
     whole("tried_bytes", "what was asked for; NULL where not said"),
     whole("total_bytes", "size of the device as the failing process sees it"),
@@ -140,7 +140,7 @@ allocator_segment = Table(
     flag("is_private_pool", "belongs to a private pool, such as that of CUDA graphs"),
     flag("is_expandable", "grows in place: a hole in it is given back or used again"),
     interned("stack", "frames that made it, innermost first"),
-    comment="Segments of PyTorch's caching allocator, from a memory snapshot",
+    comment="Segments of PyTorch's caching allocator, from a memory snapshot; as they were when an allocation failed",
 )
 
 allocator_block = Table(

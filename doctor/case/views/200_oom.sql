@@ -2,7 +2,7 @@
 -- could still have used. A text without `this process` is of a container or of an old PyTorch: the process that holds about what PyTorch says is
 -- the failing one itself; where none is listed, its context is taken as 1.5 GiB. Memory nobody is listed for is foreign all the same. A text that lists nobody
 -- at all (`is_accounted` false) is of an old PyTorch, or of Windows, where the driver cannot be asked; only Windows shows all of a card's memory as its
--- size, a whole number of GiB. Only there more can be allocated than the device has (`is_spilled`), unless memory is managed.
+-- size, a whole number of GiB. A snapshot's history does not tell it: where nothing else does, it is what the allocator held and what was free. Only there more can be allocated than the device has (`is_spilled`), unless memory is managed.
 CREATE TABLE oom AS
 WITH told AS (
     SELECT *,
@@ -18,12 +18,16 @@ WITH told AS (
             PARTITION BY source_id, device_id, text_form, tried_bytes, total_bytes, free_bytes, allocated_bytes, rank,
                 CASE WHEN tried_bytes IS NULL THEN phase END
         ) AS first_line_id
-    FROM oom_event
+    FROM (SELECT * REPLACE (CASE WHEN text_form = 'snapshot' THEN coalesce(known_bytes, reserved_bytes + free_bytes) ELSE total_bytes END AS total_bytes),
+            text_form IS DISTINCT FROM 'snapshot' OR known_bytes IS NOT NULL AS is_size_told
+        FROM oom_event, (SELECT coalesce((SELECT max(memory_total_bytes) FROM gpu_sample), (SELECT max(memory_bytes) FROM device)) AS known_bytes))
 ),
 event AS (
-    -- the driver's bare words repeat what the allocator has said with figures
+    -- the driver's bare words repeat what the allocator has said with figures, and so does a snapshot beside the text
     SELECT * FROM told AS one
     WHERE told_place = 1
+        AND (text_form IS DISTINCT FROM 'snapshot' OR NOT EXISTS (
+            SELECT 1 FROM told AS other WHERE other.text_form IS DISTINCT FROM 'snapshot' AND other.tried_bytes IS NOT NULL))
         AND (tried_bytes IS NOT NULL OR text_form = 'guard' OR NOT EXISTS (
             SELECT 1 FROM told AS other WHERE other.source_id = one.source_id AND other.total_bytes IS NOT NULL))
 ),
@@ -71,8 +75,9 @@ sized AS (
     FROM event LEFT JOIN others USING (source_id, oom_event_id)
 )
 SELECT source_id, oom_event_id, line_id, first_line_id, framework, device_id, pid, rank, text_form, phase, hot_spot, is_serving, text AS stack,
-    tried_bytes, total_bytes, free_bytes, allocated_bytes, unused_bytes::BIGINT AS unused_bytes, private_pool_bytes, own_process_bytes, allowed_bytes,
-    own_process_bytes IS NOT NULL OR coalesce(named_foreign_count, 0) > 0 OR own_listed_id IS NOT NULL OR allowed_bytes IS NOT NULL AS is_accounted,
+    tried_bytes, total_bytes, is_size_told, free_bytes, allocated_bytes, unused_bytes::BIGINT AS unused_bytes, private_pool_bytes, own_process_bytes, allowed_bytes,
+    own_process_bytes IS NOT NULL OR coalesce(named_foreign_count, 0) > 0 OR own_listed_id IS NOT NULL OR allowed_bytes IS NOT NULL
+        OR text_form IS NOT DISTINCT FROM 'snapshot' AS is_accounted,
     coalesce(NOT is_accounted AND abs(total_bytes / 2 ** 30 - round(total_bytes / 2 ** 30)) < 0.02, false)
         OR is_windows_machine AS is_windows,
     own_bytes::BIGINT AS own_bytes, is_own_known, own_listed_id, own_listed_bytes,

@@ -32,7 +32,7 @@ size AS (
         UNION ALL SELECT max(memory_bytes) FROM device
     )
 )
-SELECT memory.*, requested_bytes, driver_free_bytes, coalesce(total_bytes, reserved_bytes)::BIGINT AS total_bytes,
+SELECT memory.*, requested_bytes, driver_free_bytes, coalesce(total_bytes, reserved_bytes + coalesce(driver_free_bytes, 0))::BIGINT AS total_bytes,
     total_bytes IS NOT NULL AS is_total_known
 FROM memory LEFT JOIN failed USING (source_id, device_id), size
 ORDER BY source_id, device_id;
@@ -80,7 +80,7 @@ layers AS (
 )
 SELECT candidate.source_id, candidate.device_id, size_bytes, block_count, group_bytes, stack,
     CASE WHEN layer_count >= 4 THEN layer_count END AS layer_count,
-    CASE WHEN layer_count >= 4 THEN block_count / (2.0 * layer_count) END AS slot_count,
+    CASE WHEN layer_count >= 4 THEN floor(block_count / (2.0 * layer_count)) END AS slot_count,
     group_bytes / total_bytes AS share_of_total, total_bytes
 FROM candidate LEFT JOIN layers USING (source_id, device_id) JOIN snapshot_memory USING (source_id, device_id)
 WHERE size_place = 1

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from doctor.formats.memory_snapshot.failure import last_failure, segments_at
 from doctor.formats.memory_snapshot.stacks import StackTexts
 
 Row = dict[str, Any]
@@ -33,11 +35,33 @@ _MOST_SIZE = 2**48
 """256 TiB: no device comes near, and sums over all segments stay in 64 bits."""
 
 
+@dataclass(frozen=True)
+class Failure:
+    """An allocation that failed, out of a history; sizes in bytes, None where not told.
+
+    Attributes:
+        device: its place in the snapshot.
+        tried_bytes: what was asked for.
+        free_bytes: free on the device.
+        active_bytes: in tensors then.
+        reserved_bytes: held by the allocator then.
+        frames: of the failing call, innermost first: dicts with `name`, `filename`, `line`.
+    """
+
+    device: int
+    tried_bytes: int | None
+    free_bytes: int | None
+    active_bytes: int
+    reserved_bytes: int
+    frames: tuple[Mapping[str, Any], ...]
+
+
 class Snapshot:
     """One snapshot; `torch.cuda.memory._snapshot()` or the older list of `torch.cuda.memory_snapshot()`.
 
     Attributes:
-        segments: those whose sizes can be.
+        segments: those whose sizes can be; of a device whose history holds a failed allocation, as they were then.
+        rewound_devices: devices whose segments are those of the failure.
         lost_segments: number of the others, which are left out with their blocks.
         traces: history of each device.
         stacks: texts of frames.
@@ -66,11 +90,40 @@ class Snapshot:
             if isinstance(trace, list)
         ]
         self.stacks = StackTexts()
+        self._last_segments: Sequence[Mapping[str, Any]] = readable
+        self._failures = {
+            device: place for device, trace in enumerate(self.traces) if (place := last_failure(trace)) is not None
+        }
+        self.rewound_devices = tuple(device for device in self._failures if self._rewind(device))
 
     @property
     def has_history(self) -> bool:
         """True where the recorder was on before the snapshot was taken."""
         return any(self.traces)
+
+    def failures(self) -> Iterator[Failure]:
+        """The last failed allocation of each device."""
+        for device, place in self._failures.items():
+            entry = self.traces[device][place]
+            mine = [segment for segment in self.segments if _whole(segment.get("device")) in {device, None}]
+            reserved = sum(_size(segment.get("total_size")) or 0 for segment in mine)
+            active = sum(_size(segment.get("active_size", segment.get("allocated_size"))) or 0 for segment in mine)
+            tried, free = _size(entry.get("size")), _size(entry.get("device_free"))
+            yield Failure(device, tried, free, active, reserved, tuple(_dicts(entry.get("frames"))))
+
+    def _rewind(self, device: int) -> bool:
+        """Put the device's segments back to the moment of the failure; False where nothing came after it."""
+        trace, place = self.traces[device], self._failures[device]
+        if place == len(trace) - 1:
+            return False
+        is_mine = [_whole(segment.get("device")) in {device, None} for segment in self.segments]
+        mine = [segment for segment, own in zip(self.segments, is_mine, strict=True) if own]
+        then = segments_at(mine, trace, place)
+        if then is None:
+            return False
+        others = [segment for segment, own in zip(self.segments, is_mine, strict=True) if not own]
+        self.segments = [*others, *({**segment, "device": device} for segment in then)]
+        return True
 
     def segment_rows(self) -> Iterator[Row]:
         """Rows of `allocator_segment`."""
@@ -134,7 +187,7 @@ class Snapshot:
                 }
 
     def _levels_before(self, device: int, kept: Sequence[tuple[Mapping[str, Any], str]]) -> tuple[int, int]:
-        mine = [entry for entry in self.segments if _whole(entry.get("device")) in {device, None}]
+        mine = [entry for entry in self._last_segments if _whole(entry.get("device")) in {device, None}]
         allocated = sum(_size(entry.get("active_size", entry.get("allocated_size"))) or 0 for entry in mine)
         reserved = sum(_size(entry.get("total_size")) or 0 for entry in mine)
         for entry, action in kept:
@@ -147,7 +200,7 @@ class Snapshot:
         return {
             (device, _whole(entry.get("addr"))): _time(entry)
             for device, trace in enumerate(self.traces)
-            for entry in trace
+            for entry in trace[: self._failures.get(device)]
             if entry.get("action") == "alloc"
         }
 

@@ -130,7 +130,7 @@ def test_a_real_snapshot_is_read_whole() -> None:
     assert counts["allocator_segment"] == 1167
     assert counts["allocator_step"] == 1099 + 1099 + 11 + 2 + 1
     live = [size for size, state in rows(reading, "allocator_block", "size_bytes", "block_state") if state == "active"]
-    assert live.count(128 * MIB) == 34 * 16 * 2
+    assert live.count(128 * MIB) == 34 * 16 * 2 + 11  # those that unwinding freed behind the failure
 
 
 STEP = {"action": "alloc", "addr": 1, "size": 1, "frames": []}

@@ -44,7 +44,7 @@ def test_what_is_won_of_a_reserved_cache_is_what_requests_leave_unused(clinic: C
     lengths = "isl,osl,tok/s\n9000,4107,900\n"
     beside = clinic.told(shared_trace("h200/oomkv.pickle"), SHAPE, lengths).finding("kv-unpaged-contiguous")
     used = 34 * (9000 + 4107) * 2 * 16 * 8 * 128 * 2
-    assert beside["gain"]["bytes"] == 1088 * 128 * 2**20 - used
+    assert beside["gain"]["bytes"] == (1088 + 11) * 128 * 2**20 - used  # with the blocks that unwinding freed
 
 
 def test_the_text_alone_says_that_the_run_itself_fills_the_card(clinic: Clinic) -> None:
