@@ -19,8 +19,8 @@ class StepRow:
         phase: `prefill` or `decode` where an annotation says so; otherwise `usual` for a step with about the usual
             number of device operations, `unusual` for any other.
         pid: process.
-        start_ns: on the case's clock.
-        end_ns: its end.
+        start_ns: on the case's clock, when the host began it and the device was done with all before.
+        end_ns: when the host left it and the device was done with it.
         op_count: device operations that it launched.
         device_ns: their time, added up over streams.
         times_median: length over the median of the phase.
@@ -124,9 +124,9 @@ annotated AS (
 ),
 placed AS (
     SELECT annotated.source_id, annotated.pid, annotated.start_ns, annotated.end_ns, phase,
-        CASE WHEN annotated.start_ns < step.end_ns THEN step_id END AS step_id
+        CASE WHEN annotated.start_ns < host_end_ns THEN step_id END AS step_id, step.end_ns AS before_end_ns
     FROM annotated ASOF LEFT JOIN step ON annotated.source_id = step.source_id AND annotated.pid = step.pid
-        AND annotated.start_ns >= step.start_ns
+        AND annotated.start_ns >= host_start_ns
 ),
 said AS (
     -- a step that holds both is a prefill: the decode in it is the shorter part
@@ -136,8 +136,24 @@ covering AS (
     -- steps told by repeating work may begin within an annotation
     SELECT step_id, annotated.source_id, annotated.pid, annotated.start_ns, phase
     FROM step ASOF JOIN annotated ON annotated.source_id = step.source_id AND annotated.pid = step.pid
-        AND step.start_ns >= annotated.start_ns
-    WHERE annotated.end_ns >= step.start_ns + (step.end_ns - step.start_ns) // 2
+        AND host_start_ns >= annotated.start_ns
+    WHERE annotated.end_ns >= host_start_ns + (host_end_ns - host_start_ns) // 2
+),
+outside AS (
+    SELECT source_id, pid, start_ns, end_ns, phase, before_end_ns FROM placed
+    WHERE step_id IS NULL AND phase = 'prefill'
+        AND (source_id, pid, start_ns) NOT IN (SELECT source_id, pid, start_ns FROM covering)
+),
+-- it ends, as steps do, when the device is done with what it launched
+worked AS (
+    SELECT outside.source_id, outside.pid, outside.start_ns, max(op.end_ns) AS done_ns
+    FROM (
+        SELECT device_op.source_id, device_op.pid, device_op.end_ns,
+            coalesce(host_call.start_ns, device_op.start_ns) AS called_ns
+        FROM device_op LEFT JOIN launch USING (device_op_id) LEFT JOIN host_call USING (host_call_id)
+    ) AS op
+    ASOF JOIN outside ON op.source_id = outside.source_id AND op.pid = outside.pid AND called_ns >= outside.start_ns
+    WHERE called_ns < outside.end_ns GROUP BY ALL
 ),
 work AS (
     SELECT step_id, sum(op_count)::BIGINT AS op_count, sum(device_ns)::BIGINT AS device_ns
@@ -147,14 +163,14 @@ found AS (
     SELECT step.source_id, step.step_id,
         coalesce(covering.phase, said.phase,
             CASE WHEN usual_step.step_id IS NULL THEN 'unusual' ELSE 'usual' END) AS phase,
-        step.pid, step.start_ns, step.end_ns, coalesce(work.op_count, 0) AS op_count,
+        step.pid, step.start_ns, step.end_ns, host_start_ns, host_end_ns, coalesce(work.op_count, 0) AS op_count,
         coalesce(device_ns, 0) AS device_ns, usual_step.step_id IS NOT NULL AS is_usual
     FROM step LEFT JOIN covering USING (step_id) LEFT JOIN said USING (step_id)
         LEFT JOIN usual_step USING (step_id) LEFT JOIN work USING (step_id)
     UNION ALL
-    SELECT source_id, NULL, phase, pid, start_ns, end_ns, 0, 0, false FROM placed
-    WHERE step_id IS NULL AND phase = 'prefill'
-        AND (source_id, pid, start_ns) NOT IN (SELECT source_id, pid, start_ns FROM covering)
+    SELECT source_id, NULL, phase, pid, greatest(start_ns, coalesce(before_end_ns, start_ns)),
+        greatest(end_ns, coalesce(before_end_ns, end_ns), coalesce(done_ns, end_ns)), start_ns, end_ns, 0, 0, false
+    FROM outside LEFT JOIN worked USING (source_id, pid, start_ns)
 ),
 row AS (
     SELECT *, (end_ns - start_ns) / greatest(median(end_ns - start_ns) OVER (PARTITION BY phase), 1) AS times_median
@@ -185,9 +201,9 @@ op AS (
     WHERE kind = 'kernel'
 )
 SELECT phase, is_usual, coalesce(text, '(unnamed)'), grid_blocks, block_threads, count(*), sum(length_ns)::BIGINT
-FROM op ASOF JOIN row ON op.source_id = row.source_id AND op.pid = row.pid AND called_ns >= row.start_ns
+FROM op ASOF JOIN row ON op.source_id = row.source_id AND op.pid = row.pid AND called_ns >= row.host_start_ns
     LEFT JOIN text ON text_id = name_id
-WHERE called_ns < row.end_ns
+WHERE called_ns < row.host_end_ns
 GROUP BY ALL ORDER BY ALL
 """
 

@@ -50,7 +50,10 @@ def command(before: str, after: str, output_format: str, regression: float | Non
 def _exit_code(comparison: Comparison, regression: float) -> ExitCode:
     if not comparison.speeds:
         raise UsageError("the speed of these runs cannot be compared: they have no kind of step in common")
-    if reasons := (*comparison.unlike, *comparison.doubts):
+    from doctor.reports.comparison_page import recorders_named
+
+    reasons = [*comparison.unlike, *comparison.doubts]
+    if reasons := [*reasons, recorders_named(comparison)] if comparison.recorders else reasons:
         say(f"the bar is put on runs that may not be alike: {'; '.join(reasons)}")
     slower = comparison.regressions(regression)
     for speed in slower:

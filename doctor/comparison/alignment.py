@@ -17,10 +17,22 @@ ENOUGH = 3
 
 @dataclass(frozen=True)
 class StepGroup:
-    """Steps of one kind: their lengths in seconds, in order, and the kernels that they launched."""
+    """Steps of one kind.
+
+    Attributes:
+        seconds: their lengths, in order.
+        kernels: that they launched.
+        device_seconds: time of their device work, added up over streams.
+    """
 
     seconds: tuple[float, ...] = ()
     kernels: Mapping[KernelShape, KernelUse] = field(default_factory=dict)
+    device_seconds: float = 0.0
+
+    @property
+    def device_share(self) -> float:
+        """At least so much of the time is the device's, 0 to 1: no recorder and no host changes that."""
+        return min(self.device_seconds / max(sum(self.seconds), 1e-12), 1.0)
 
 
 @dataclass(frozen=True)
@@ -102,7 +114,8 @@ def _joined(groups: Sequence[StepGroup]) -> StepGroup:
     if len(groups) == 1:
         return groups[0]
     kernels = added(use for group in groups for use in group.kernels.items())
-    return StepGroup(tuple(length for group in groups for length in group.seconds), kernels)
+    seconds = tuple(length for group in groups for length in group.seconds)
+    return StepGroup(seconds, kernels, sum(group.device_seconds for group in groups))
 
 
 def _covers(side: Mapping[str, StepGroup], shared: Sequence[str]) -> bool:

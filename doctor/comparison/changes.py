@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from doctor.comparison.alignment import Pair, align
 from doctor.comparison.kernels import kernel_changes
-from doctor.comparison.likeness import WorkPair, other_devices, other_processes, other_tokens
-from doctor.comparison.outcome import Comparison, FigureChange, KernelChange, Unseen
+from doctor.comparison.likeness import WorkPair, other_devices, other_processes, other_tokens, recorders_of
+from doctor.comparison.outcome import Comparison, FigureChange, KernelChange, Speed, Unseen
 from doctor.comparison.sides import Side
 from doctor.comparison.speed import speeds
 from doctor.errors import UsageError
@@ -28,21 +28,24 @@ def compare(before: Side, after: Side) -> Comparison:
     doubts = other_processes(before.workload, after.workload)
     if not hidden_in:
         work = _work(before, after, aligned.pairs)
-        unlike += work.other_model()
+        unlike += work.other_model() + work.other_steps()
         doubts += work.other_products()
+    recorders = recorders_of(before.workload, after.workload)
+    told = speeds(aligned.pairs, is_one_recorder=recorders is None)
     return Comparison(
-        (*_figures(before, after), *_step(aligned.pairs)),
+        (*_figures(before, after), *_step(told)),
         tuple(rule for rule in before.findings if rule not in told_apart),
         tuple(rule for rule in after.findings if rule not in told_apart),
         tuple(rule for rule in before.findings if rule in after.findings),
         () if hidden_in or not (before.kernels and after.kernels) else _kernels(before, after, aligned.pairs),
-        speeds(aligned.pairs),
+        told,
         aligned.left_out,
         hidden_in,
         unseen,
         tuple(unlike),
         tuple(doubts),
         (before.recorder_share, after.recorder_share),
+        recorders,
     )
 
 
@@ -70,10 +73,9 @@ def _kernels(before: Side, after: Side, pairs: tuple[Pair, ...]) -> tuple[Kernel
     return kernel_changes(before.kernels, after.kernels, (None, None))
 
 
-def _step(pairs: tuple[Pair, ...]) -> tuple[FigureChange, ...]:
+def _step(told: tuple[Speed, ...]) -> tuple[FigureChange, ...]:
     """Mean length of the kind of step with most time."""
-    means = [tuple(sum(side.seconds) / len(side.seconds) for side in (pair.before, pair.after)) for pair in pairs[:1]]
-    return tuple(_figure("step_seconds", before, after) for before, after in means)
+    return tuple(_figure("step_seconds", speed.before_seconds, speed.after_seconds) for speed in told[:1])
 
 
 def _figures(before: Side, after: Side) -> tuple[FigureChange, ...]:

@@ -24,6 +24,7 @@ _LEAST_OF_EXPERTS = 0.02
 _MOST_TOKENS_APART = 1.02
 _TOKENS = {"prompt_tokens": "prompt tokens", "output_tokens": "output tokens"}
 _PRODUCT, _EXPERTS = "gemm", "moe"
+_NSYS = "nsys-report"
 _IS_SUM = re.compile(r"split_?k.*reduce", re.IGNORECASE)
 
 Kernels = Mapping[KernelShape, KernelUse]
@@ -37,18 +38,29 @@ class Workload:
         devices: product names.
         families: of kernels, by name as `spelled_alike` gives it.
         steps_side_by_side: processes that step at the same time, such as the ranks of one job; at least 1.
+        recorders: kinds of the evidence that holds the time-line, those of one tool as one.
+        may_step_by_layers: nothing marks a step, and what comes back may be a layer of one.
     """
 
     devices: frozenset[str] = frozenset()
     families: Mapping[str, str] = field(default_factory=dict)
     steps_side_by_side: int = 1
+    recorders: frozenset[str] = frozenset()
+    may_step_by_layers: bool = False
 
 
 def workload_of(case: duckdb.DuckDBPyConnection) -> Workload:
     """What ran in a diagnosed case."""
     families = {spelled_alike(group.name): group.family for group in kernels_by_name(case)}
     devices = frozenset(str(name) for (name,) in case.execute(_DEVICES).fetchall())
-    return Workload(devices, families, max(_num_processes(case), 1))
+    recorders = frozenset(_tool(kind) for (kind,) in case.execute(_RECORDERS).fetchall())
+    may_be_layers = bool(case.execute(_MAY_BE_LAYERS).fetchall())
+    return Workload(devices, families, max(_num_processes(case), 1), recorders, may_be_layers)
+
+
+def _tool(kind: str) -> str:
+    """A report and its exports are one tool's."""
+    return _NSYS if kind.startswith("nsys-") else kind
 
 
 def _num_processes(case: duckdb.DuckDBPyConnection) -> int:
@@ -104,6 +116,14 @@ def other_processes(before: Workload, after: Workload) -> list[str]:
     return [f"{processes} in BEFORE, {after.steps_side_by_side} in AFTER"]
 
 
+def recorders_of(before: Workload, after: Workload) -> tuple[str, str] | None:
+    """Kinds of the two recordings where one tool made the one and another tool the other."""
+    if len(before.recorders) != 1 or len(after.recorders) != 1 or before.recorders == after.recorders:
+        return None
+    [one], [other] = before.recorders, after.recorders
+    return one, other
+
+
 @dataclass(frozen=True)
 class WorkPair:
     """The kernels of like steps of both sides, or of whole windows where there are none."""
@@ -111,6 +131,7 @@ class WorkPair:
     before: _Kernels
     after: _Kernels
     per: str
+    layers_in: tuple[str, ...] = ()
 
     @classmethod
     def of_steps(cls, pair: Pair, before: Workload, after: Workload) -> WorkPair:
@@ -119,7 +140,8 @@ class WorkPair:
             _Kernels(steps.kernels, workload.families, len(steps.seconds) / workload.steps_side_by_side)
             for steps, workload in ((pair.before, before), (pair.after, after))
         ]
-        return cls(sides[0], sides[1], "a step")
+        may_be = zip(("BEFORE", "AFTER"), (before.may_step_by_layers, after.may_step_by_layers), strict=True)
+        return cls(sides[0], sides[1], "a step", tuple(side for side, is_so in may_be if is_so))
 
     @classmethod
     def of_windows(cls, before: tuple[Kernels, Workload], after: tuple[Kernels, Workload]) -> WorkPair:
@@ -135,6 +157,12 @@ class WorkPair:
             for side, here, there in sides
             if there.uses and here.share(_EXPERTS) >= _LEAST_OF_EXPERTS and not there.count(_EXPERTS)
         ]
+
+    def other_steps(self) -> list[str]:
+        """Steps of one side alone that may be layers, and hold another number of matrix products."""
+        if len(self.layers_in) != 1 or not self.other_products():
+            return []
+        return [f"steps of another size (what comes back in {self.layers_in[0]} may be the layers of one)"]
 
     def other_products(self) -> list[str]:
         """Another number of matrix products."""
@@ -160,6 +188,10 @@ def _plain(names: frozenset[str]) -> frozenset[str]:
 def _listed(names: frozenset[str]) -> str:
     return ", ".join(sorted(names))
 
+
+_RECORDERS = "SELECT DISTINCT kind FROM source JOIN timeline_source USING (source_id)"
+
+_MAY_BE_LAYERS = "SELECT 1 FROM step WHERE contains(chosen_by, 'maybe layers') LIMIT 1"
 
 _DEVICES = """
 SELECT DISTINCT device.name FROM device JOIN device_op USING (source_id, device_id) WHERE device.name IS NOT NULL

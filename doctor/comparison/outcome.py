@@ -65,7 +65,8 @@ class Speed:
         before_seconds: mean length before.
         after_seconds: after.
         speedup: before over after; over 1 is faster.
-        low: lower end of the 95 % interval; None with fewer than three on either side.
+        low: lower end of the 95 % interval; None with fewer than three on either side, or without device work where
+            two tools recorded.
         high: upper end.
         is_paired: step for step, since both runs have as many.
     """
@@ -148,6 +149,8 @@ class Comparison:
         unlike: why the runs are not the same work on the same machine; empty where nothing speaks against it.
         doubts: what differs as it would with other work, and may be what the cure did.
         recorder_shares: of each window that the recorder itself took, None where it could not be told.
+        recorders: kinds of evidence, where one tool recorded before and another after: each slows the host in its own
+            way, and the intervals of `speeds` allow for that.
     """
 
     figures: tuple[FigureChange, ...]
@@ -162,6 +165,7 @@ class Comparison:
     unlike: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     recorder_shares: tuple[float | None, float | None] = (None, None)
+    recorders: tuple[str, str] | None = None
 
     @property
     def is_identical(self) -> bool:

@@ -78,15 +78,20 @@ def _vitals(diagnosis: Diagnosis) -> dict[str, float | None]:
 def _steps(case: duckdb.DuckDBPyConnection) -> dict[StepKind, StepGroup]:
     """Lengths and kernels by kind."""
     lengths: dict[StepKind, list[float]] = {}
+    device_ns: dict[StepKind, int] = {}
     for step in steps(case, _MOST_STEPS):
         kind = StepKind(step.phase, step.is_usual)
         lengths.setdefault(kind, []).append((step.end_ns - step.start_ns) / 1e9)
+        device_ns[kind] = device_ns.get(kind, 0) + step.device_ns
     kernels: dict[StepKind, list[tuple[KernelShape, KernelUse]]] = {}
     for one in step_kernels(case):
         shape = KernelShape(spelled_alike(one.name), one.grid_blocks, one.block_threads)
         use = KernelUse(one.count, one.total_ns)
         kernels.setdefault(StepKind(one.phase, one.is_usual), []).append((shape, use))
-    return {kind: StepGroup(tuple(seconds), added(kernels.get(kind, ()))) for kind, seconds in lengths.items()}
+    return {
+        kind: StepGroup(tuple(seconds), added(kernels.get(kind, ())), device_ns[kind] / 1e9)
+        for kind, seconds in lengths.items()
+    }
 
 
 def read_bench(path: Path) -> Side | None:

@@ -17,18 +17,28 @@ _SEED = 20_260_101
 Lengths = npt.NDArray[np.float64]
 
 
-def speeds(pairs: Sequence[Pair]) -> tuple[Speed, ...]:
-    """How much faster each kind of step became, in the order of the pairs."""
-    return tuple(
-        _speed(pair.subject, np.asarray(pair.before.seconds), np.asarray(pair.after.seconds)) for pair in pairs
-    )
+def speeds(pairs: Sequence[Pair], *, is_one_recorder: bool = True) -> tuple[Speed, ...]:
+    """How much faster each kind of step became, in the order of the pairs.
+
+    Two recorders slow the host by different amounts, and the device by none. There an interval reaches from a step of
+    before without all that is not its device's work to one of after without that.
+    """
+    return tuple(_speed(pair, is_one_recorder=is_one_recorder) for pair in pairs)
 
 
-def _speed(subject: str, before: Lengths, after: Lengths) -> Speed:
+def _speed(pair: Pair, *, is_one_recorder: bool) -> Speed:
+    before, after = np.asarray(pair.before.seconds), np.asarray(pair.after.seconds)
     is_paired = len(before) == len(after)
     low, high = _interval(before, after, is_paired=is_paired)
+    if not is_one_recorder and low is not None and high is not None:
+        low, high = _without_recorders(pair, low, high)
     means = float(before.mean()), float(after.mean())
-    return Speed(subject, len(before), len(after), *means, means[0] / means[1], low, high, is_paired)
+    return Speed(pair.subject, len(before), len(after), *means, means[0] / means[1], low, high, is_paired)
+
+
+def _without_recorders(pair: Pair, low: float, high: float) -> tuple[float | None, float | None]:
+    shares = pair.before.device_share, pair.after.device_share
+    return (low * shares[0], high / shares[1]) if all(shares) else (None, None)
 
 
 def _interval(before: Lengths, after: Lengths, *, is_paired: bool) -> tuple[float | None, float | None]:

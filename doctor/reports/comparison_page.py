@@ -57,10 +57,19 @@ def _first_lines(comparison: Comparison) -> list[RenderableType]:
     elif comparison.doubts:
         reasons = "; ".join(map(wording.clean, comparison.doubts))
         lines.append(Text.assemble(("Perhaps not the same work: ", "bold yellow"), f"{reasons}. {_OR_THE_CURE}"))
+    if comparison.recorders:
+        words = f"{recorders_named(comparison)}. Each slows the host in its own way; the intervals allow for that."
+        lines.append(Text.assemble(("Two recorders: ", "bold yellow"), words))
     verdict = _verdict(comparison)
     if verdict is not None:
         lines.append(verdict)
     return [*lines, Text()] if lines else []
+
+
+def recorders_named(comparison: Comparison) -> str:
+    """What each run was recorded by, where they differ."""
+    sides = zip(comparison.recorders or (), ("BEFORE", "AFTER"), strict=False)
+    return ", ".join(f"{recipe_for(kind).kind} in {side}" for kind, side in sides)
 
 
 def _has_common_figures(comparison: Comparison) -> bool:
@@ -76,7 +85,7 @@ def _verdict(comparison: Comparison) -> Text | None:
     for speed in comparison.speeds[:1]:
         subject = _SUBJECTS.get(speed.subject, f"A {wording.clean(speed.subject)} step")
         if not speed.is_beyond_chance:
-            return _without_difference(subject, speed)
+            return _without_difference(comparison, subject, speed)
         return _sentence(comparison, subject, speed.before_seconds, speed.after_seconds)
     figures = {change.name: change for change in comparison.figures}
     for name, subject in (("step_seconds", "A step"), ("window_seconds", "The recording")):
@@ -86,10 +95,11 @@ def _verdict(comparison: Comparison) -> Text | None:
     return None
 
 
-def _without_difference(subject: str, speed: Speed) -> Text:
+def _without_difference(comparison: Comparison, subject: str, speed: Speed) -> Text:
     times = format_ns(speed.before_seconds * 1e9), format_ns(speed.after_seconds * 1e9)
     took = f"takes {times[0]} in both" if times[0] == times[1] else f"took {times[0]} and now takes {times[1]}"
-    beyond = " beyond chance" if speed.has_interval and speed.speedup != 1.0 else ""
+    chance = "chance and what the recorders take" if comparison.recorders else "chance"
+    beyond = f" beyond {chance}" if speed.has_interval and speed.speedup != 1.0 else ""
     return Text.assemble(f"{subject} {took}: ", (f"no difference{beyond}", "bold"))
 
 
@@ -99,7 +109,7 @@ def _sentence(comparison: Comparison, subject: str, before_seconds: float, after
         return Text(f"{subject} takes {times[0]} in BEFORE and {times[1]} in AFTER.")
     factor = before_seconds / after_seconds
     pace = f"{format_speedup(max(factor, 1 / factor))} {'faster' if factor >= 1 else 'slower'}"
-    style = "bold" if comparison.doubts else "bold green" if factor >= 1 else "bold red"
+    style = "bold" if comparison.doubts or comparison.recorders else "bold green" if factor >= 1 else "bold red"
     return Text.assemble(
         f"{subject} took {times[0]} and now takes {times[1]}: ",
         (pace, style),

@@ -15,17 +15,17 @@ import pyarrow as pa
 
 from doctor.case.arrays import attention, intervals, launches, markers, operations, pieces, steps
 from doctor.case.arrays import calls as host_calls
-from doctor.case.arrays.columns import Code, Flag, Scan, fetch, streamed, whole
+from doctor.case.arrays.columns import Code, Flag, Int, Scan, fetch, streamed, whole
 from doctor.case.arrays.steps import NO_STEP
 
 Relations = Mapping[str, pa.Table | pa.RecordBatchReader]
 
-_STEPS = "SELECT step_id, source_id, pid, start_ns, end_ns FROM step"
+_STEPS = "SELECT step_id, source_id, pid, host_start_ns AS start_ns, host_end_ns AS end_ns FROM step"
 _STEPS_AND_BEFORE = f"""
 {_STEPS}
 UNION ALL
-SELECT -1 - row_number() OVER (ORDER BY source_id, pid), source_id, pid, from_ns - 1, min(start_ns)
-FROM step, steady_window GROUP BY source_id, pid, from_ns HAVING min(start_ns) > from_ns
+SELECT -1 - row_number() OVER (ORDER BY source_id, pid), source_id, pid, from_ns - 1, min(host_start_ns)
+FROM step, steady_window GROUP BY source_id, pid, from_ns HAVING min(host_start_ns) > from_ns
 """
 
 
@@ -35,6 +35,7 @@ class Derivation:
     _calls: host_calls.HostCalls
     _ops: operations.DeviceOps
     _launched_by: Code
+    _called: Int
     _sequence: markers.OpSequence
     _step_of_op: Code
     _gaps: pa.Table
@@ -84,12 +85,14 @@ class Derivation:
         called = self._ops.start.copy()
         is_launched = self._launched_by >= 0
         called[is_launched] = self._calls.start[self._launched_by[is_launched]]
+        self._called = called
         sequence = markers.read_sequence(self._connection, self._ops, called, window)
         self._sequence, found = markers.find_markers(self._connection, self._ops, sequence, window)
         del sequence
+        marker_rows = markers.marker_rows(self._ops, self._sequence, found)
         self._sequence = replace(self._sequence, place=self._sequence.place[:0].copy())
         return {
-            "step_marker": markers.marker_rows(self._ops, found),
+            "step_marker": marker_rows,
             "sequence_op": markers.operation_rows(self._ops, self._sequence),
         }
 
@@ -104,7 +107,10 @@ class Derivation:
         self._sequence = replace(self._sequence, called=self._sequence.called[:0].copy())
         size = np.bincount(self._step_of_op[self._step_of_op >= 0])
         step = np.flatnonzero(size)
-        return {"step_size": pa.table({"step_id": step, "op_count": size[step]})}
+        held = steps.held_until(self._ops, self._launched_by, self._calls.end)
+        span = steps.spans(steps.Steps.of(fetch(self._connection, _STEPS)), self._ops, self._called, held)
+        del self._called
+        return {"step_size": pa.table({"step_id": step, "op_count": size[step]}), "step_span": span}
 
     def _host_call(self) -> Relations:
         found = steps.Steps.of(fetch(self._connection, _STEPS))

@@ -252,15 +252,30 @@ def _best(found: Recurring, of_process: Int) -> Marker:
     return Marker(int(found.signature[at]), int(found.count[at]), float(found.span[at]), bool(is_step))
 
 
-def marker_rows(ops: DeviceOps, markers: dict[int, Marker]) -> pa.Table:
-    """A row for each process that has a marker."""
+def marker_rows(ops: DeviceOps, sequence: OpSequence, markers: dict[int, Marker]) -> pa.Table:
+    """A row for each process that has a marker.
+
+    The last step, which no other follows, is taken to hold as many operations as most: `last_called_ns` is the latest
+    call of one of them, `next_called_ns` the call of the operation behind them, NULL where none follows.
+    """
+    last = [_last_step(sequence, process, marker) for process, marker in markers.items()]
     return pa.table(
         {
             **process_columns(ops, np.asarray(list(markers), dtype=np.int32)),
             "signature": np.asarray([marker.signature for marker in markers.values()], dtype=np.int64),
             "is_step": np.asarray([marker.is_step for marker in markers.values()], dtype=np.bool_),
+            "last_called_ns": pa.array([called for called, _ in last], pa.int64()),
+            "next_called_ns": pa.array([called for _, called in last], pa.int64()),
         }
     )
+
+
+def _last_step(sequence: OpSequence, process: int, marker: Marker) -> tuple[int, int | None]:
+    here = np.flatnonzero(sequence.process == process)
+    opening = np.flatnonzero(sequence.signature[here] == marker.signature)
+    until = int(opening[-1] + np.median(np.diff(opening)))
+    called = sequence.called[here]
+    return int(called[opening[-1] : until].max()), int(called[until]) if until < len(called) else None
 
 
 def operation_rows(ops: DeviceOps, sequence: OpSequence) -> pa.Table:

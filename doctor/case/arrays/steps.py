@@ -1,4 +1,4 @@
-"""The step that operations and calls fall in, and the work of each."""
+"""The step that operations and calls fall in, how long each step takes, and the work of each."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from doctor.case.arrays.columns import UNKNOWN, Code, Int, spelled, whole
 from doctor.case.arrays.operations import DeviceOps, process_columns
 
 NO_STEP = np.iinfo(np.int32).min
+LONGEST_LATENCY_NS = 200_000
+"""Between a launch and the start of its work on a device that has nothing else to do: 10 us, and some of jitter."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,59 @@ class Steps:
             is_in = (place >= 0) & (time[here] < end[np.maximum(place, 0)])
             found[here[is_in]] = step_id[place[is_in]]
         return found
+
+
+def spans(steps: Steps, ops: DeviceOps, called: Int, held_until: Int) -> pa.Table:
+    """When each step began and ended, in ns: when the host was there and all launched before was done.
+
+    Where the host waits for the device these are the host's own times. Where it runs ahead, a step begins when the one
+    before it is done, as on the device, so that the lengths of steps in a row add up to the time of all.
+
+    Args:
+        steps: when the host was in each.
+        ops: all operations.
+        called: of each operation, ns, start of the launching call.
+        held_until: of each process, as of `held_until`.
+    """
+    number = {key: at for at, key in enumerate(ops.processes)}
+    parts = []
+    for key, (start, end, step_id) in steps.of_process.items():
+        here = np.flatnonzero(ops.process == number[key]) if key in number else np.zeros(0, dtype=np.int64)
+        moments = np.unique(np.concatenate((start, end)))
+        done = _done(moments, called[here], ops.end[here])
+        if key in number:
+            done = np.maximum(done, held_until[number[key]])
+        parts.append((step_id, done[np.searchsorted(moments, start)], done[np.searchsorted(moments, end)]))
+    names = ("step_id", "start_ns", "end_ns")
+    columns = zip(*parts, strict=True) if parts else ([np.zeros(0, dtype=np.int64)] for _ in names)
+    return pa.table({name: np.concatenate(column) for name, column in zip(names, columns, strict=True)})
+
+
+def _done(moments: Int, called: Int, end: Int) -> Int:
+    """Of each moment, ascending: itself, or the end of the last operation that was called before it."""
+    reached = np.full(len(moments) + 1, UNKNOWN, dtype=np.int64)
+    np.maximum.at(reached, np.searchsorted(moments, called, side="right"), end)
+    return np.maximum(moments, np.maximum.accumulate(reached)[:-1])
+
+
+def held_until(ops: DeviceOps, launched_by: Code, returned: Int) -> Int:
+    """Until when the device was held by work that each process had launched before the recording; `UNKNOWN` if not.
+
+    Nothing recorded runs before the first operation, so that it waits for something else where it begins long after
+    the call that launched it.
+
+    Args:
+        ops: all operations.
+        launched_by: place of the call that launched each, negative where that was not recorded.
+        returned: of each call, ns, its end.
+    """
+    held = np.full(len(ops.processes), UNKNOWN, dtype=np.int64)
+    for process in range(len(ops.processes)):
+        first = int(np.argmax(ops.process == process))
+        call = int(launched_by[first])
+        if call >= 0 and ops.start[first] - returned[call] > LONGEST_LATENCY_NS:
+            held[process] = ops.start[first]
+    return held
 
 
 def step_work(ops: DeviceOps, blocks: Int, step_of_op: Code) -> pa.Table:

@@ -3,20 +3,26 @@
 -- tell by their number: there the marks of PyTorch's profiler, vLLM and SGLang count, unless what comes back within them exchanges data with the
 -- host, is a CUDA graph, or holds many layers itself, as the steps of a `generate` do. Layers and collectives come back too.
 -- An exchange with the host (a copy up or down) marks a step best: pieces of a micro-batched step follow each other without one.
--- Work belongs to the step that launched it, however late it runs.
--- Reads the relations step_marker (of each process the operation that opens a step, and whether it is more than a layer or a collective) and
--- sequence_op (all operations of the window) of doctor.case.arrays.markers.
+-- Work belongs to the step that launched it, however late it runs: `host_start_ns` to `host_end_ns` is when the host is in the step. `start_ns` to
+-- `end_ns` is how long the step takes: each is when the host is there and all that was launched before is done, so that the steps of a host that
+-- runs ahead of the device take the device's time. They are the host's times until 100_usual_step.
+-- Reads the relations step_marker (of each process the operation that opens a step, whether it is more than a layer or a collective, and the
+-- launches that the last step ends with) and sequence_op (all operations of the window) of doctor.case.arrays.markers.
 CREATE TABLE _annotated_step AS
-WITH named AS (
+WITH opened AS (
+    -- a device that still works on what was launched before the recording begins late: steps that were launched meanwhile run in the window
+    SELECT source_id, pid, CASE WHEN EXISTS (SELECT 1 FROM window_request) THEN from_ns ELSE least(from_ns, min(called_ns)) END AS opened_ns
+    FROM sequence_op, steady_window GROUP BY source_id, pid, from_ns
+),
+named AS (
     SELECT source_id, pid, tid, start_ns + shift_ns AS start_ns, end_ns + shift_ns AS end_ns, regexp_replace(text.text, '\d+', '#', 'g') AS name,
         -- a step begins on the host, with what it schedules: the first launch, and with it the window, comes later
-        start_ns + shift_ns >= from_ns - if(EXISTS (SELECT 1 FROM window_request), 1000000, greatest(1000000, (end_ns - start_ns) / 4))
+        start_ns + shift_ns >= opened_ns - if(EXISTS (SELECT 1 FROM window_request), 1000000, greatest(1000000, (end_ns - start_ns) / 4))
             AND start_ns + shift_ns < until_ns AS is_inside,
         regexp_matches(text.text, '^(ProfilerStep#|execute_|step\[)') AND end_ns + shift_ns > from_ns AND start_ns + shift_ns < until_ns AS is_mark
-    FROM nvtx_range JOIN timeline_source USING (source_id) JOIN text ON text_id = name_id, steady_window
+    FROM nvtx_range JOIN timeline_source USING (source_id) JOIN text ON text_id = name_id JOIN opened USING (source_id, pid), steady_window
     WHERE end_ns IS NOT NULL AND range_kind <> 'mark'
         AND regexp_matches(lower(text.text), 'step|decode|iteration|forward|execute_|generate_token|run_batch')
-        AND (source_id, pid) IN (SELECT source_id, pid FROM device_op)
 ),
 spaced AS (
     SELECT *, coalesce(start_ns < lag(end_ns) OVER (PARTITION BY source_id, pid, tid, name ORDER BY start_ns), false) AS is_overlapping FROM named
@@ -54,18 +60,19 @@ WHERE from_ns - first_mark.start_ns > 0.05 * (until_ns - from_ns) AND NOT contai
 
 CREATE TABLE step AS
 WITH marked AS (
-    SELECT source_id, pid, called_ns AS start_ns, is_step FROM sequence_op JOIN step_marker USING (source_id, pid, signature)
+    SELECT source_id, pid, called_ns AS start_ns, is_step, last_called_ns, next_called_ns FROM sequence_op JOIN step_marker USING (source_id, pid, signature)
 ),
 ended AS (
-    SELECT source_id, pid, is_step, start_ns, lead(start_ns) OVER (PARTITION BY source_id, pid ORDER BY start_ns) AS end_ns FROM marked
+    SELECT source_id, pid, is_step, start_ns, last_called_ns, next_called_ns, lead(start_ns) OVER (PARTITION BY source_id, pid ORDER BY start_ns) AS end_ns FROM marked
 ),
 usual AS (
     SELECT source_id, pid, median(end_ns - start_ns) AS length_ns FROM ended GROUP BY source_id, pid
 ),
 structural AS (
     SELECT source_id, pid, start_ns,
-        coalesce(ended.end_ns, CASE WHEN until_ns - start_ns <= 1.5 * length_ns THEN until_ns
-            ELSE (start_ns + length_ns)::BIGINT END) AS end_ns,
+        -- no step follows the last one, and what the host does after its launches is not seen: it is as long as most, and holds as many launches
+        coalesce(ended.end_ns, least(next_called_ns, greatest(last_called_ns + 1, (start_ns + length_ns)::BIGINT,
+            CASE WHEN until_ns - start_ns <= 1.5 * length_ns THEN until_ns END))) AS end_ns,
         if(is_step, 'repeating work', 'repeating work, maybe layers') AS chosen_by
     FROM ended JOIN usual USING (source_id, pid), steady_window
     WHERE (source_id, pid) NOT IN (SELECT source_id, pid FROM _annotated_step)
@@ -96,7 +103,8 @@ opening AS (
     WHERE first_ns - from_ns BETWEEN 0.5 * length_ns AND 1.5 * length_ns AND abs(before_count - usual_count) <= 0.25 * usual_count
         AND known_count >= 0.75 * before_count
 )
-SELECT row_number() OVER (ORDER BY start_ns, source_id, pid) - 1 AS step_id, source_id, pid, start_ns, end_ns, chosen_by
+SELECT row_number() OVER (ORDER BY start_ns, source_id, pid) - 1 AS step_id, source_id, pid, start_ns, end_ns, chosen_by,
+    start_ns AS host_start_ns, end_ns AS host_end_ns
 FROM (SELECT * FROM both_kinds UNION ALL SELECT * FROM opening)
 WHERE end_ns > start_ns
 ORDER BY step_id;

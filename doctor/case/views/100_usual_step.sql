@@ -1,5 +1,8 @@
 -- usual_step: steps with about the usual number of device operations.
--- Reads the relation step_size (doctor.case.arrays.steps): device operations of each step.
+-- Reads the relations step_size (device operations of each step) and step_span (when each began and ended with all that was launched before) of
+-- doctor.case.arrays.steps.
+UPDATE step SET start_ns = step_span.start_ns, end_ns = step_span.end_ns FROM step_span WHERE step.step_id = step_span.step_id;
+
 CREATE TABLE usual_step AS
 WITH sized AS (
     SELECT step.step_id, source_id, pid, start_ns, end_ns, coalesce(op_count, 0) AS op_count,

@@ -37,13 +37,13 @@ event AS (
     WHERE interval.end_ns - interval.start_ns >= 10000000 AND NOT EXISTS (SELECT 1 FROM named)
 ),
 counted_step AS (
-    SELECT *, row_number() OVER (PARTITION BY source_id, pid ORDER BY start_ns) AS step_place FROM step
+    SELECT *, row_number() OVER (PARTITION BY source_id, pid ORDER BY host_start_ns) AS step_place FROM step
 ),
 placed AS (
-    SELECT event.*, if(event.start_ns < step.end_ns, step_id, NULL) AS step_id, if(event.start_ns < step.end_ns, step_place, NULL) AS step_place
+    SELECT event.*, if(event.start_ns < host_end_ns, step_id, NULL) AS step_id, if(event.start_ns < host_end_ns, step_place, NULL) AS step_place
     FROM (SELECT event.* FROM event, steady_window WHERE start_ns < until_ns AND end_ns > from_ns) AS event
     ASOF LEFT JOIN counted_step AS step
-        ON event.source_id = step.source_id AND event.pid = step.pid AND event.start_ns >= step.start_ns
+        ON event.source_id = step.source_id AND event.pid = step.pid AND event.start_ns >= host_start_ns
 ),
 share AS (
     SELECT source_id, pid, count(DISTINCT placed.step_id) AS compiling_count, (SELECT count(*) FROM step WHERE (step.source_id, step.pid) = (placed.source_id, placed.pid)) AS step_count

@@ -33,7 +33,7 @@ class StepChart(Static):
             self.update("No steps could be told in this recording.")
             return
         height = max(self.size.height - 1, 1)
-        top = max(column.longest_ns for column in columns)
+        top = max(1, *(column.longest_ns for column in columns))
         width = max(1, min(_WIDEST_COLUMN, self.columns // len(columns)))
         lines = [_line(columns, top, height, row, width) for row in reversed(range(height))]
         marks = "".join(("▲" if column.is_outlier else " ").center(width) for column in columns)
