@@ -1,4 +1,4 @@
-"""How long a step takes where the host runs ahead of the device: as long as the device, and the same by any recorder."""
+"""How long a step takes where the host runs ahead of the device: as long as the device, by any recorder."""
 
 from __future__ import annotations
 
