@@ -136,6 +136,11 @@ def by_group(code: Code, count: int) -> Int:
     return np.argsort(small, kind="stable")
 
 
+def rows_of(code: Code, one: int, count: int) -> Int | slice:
+    """The rows of one of `count` groups, to index arrays with; all of them, without a copy, where there is one."""
+    return slice(None) if count <= 1 else np.flatnonzero(code == one)
+
+
 def reached_before(values: Int, bounds: Int) -> Int:
     """Largest value of the rows before each in its group, `UNKNOWN` for the first."""
     before = np.full(len(values), UNKNOWN, dtype=np.int64)

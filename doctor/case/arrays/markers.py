@@ -14,7 +14,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from doctor.case.arrays.columns import Code, Flag, Int, Real, by_group, fetch, medians
+from doctor.case.arrays.columns import Code, Flag, Int, Real, by_group, fetch, medians, rows_of
 from doctor.case.arrays.operations import DeviceOps, process_columns
 
 _SIGNATURES = """
@@ -258,7 +258,8 @@ def marker_rows(ops: DeviceOps, sequence: OpSequence, markers: dict[int, Marker]
     The last step, which no other follows, is taken to hold as many operations as most: `last_called_ns` is the latest
     call of one of them, `next_called_ns` the call of the operation behind them, NULL where none follows.
     """
-    last = [_last_step(sequence, process, marker) for process, marker in markers.items()]
+    rows = {process: rows_of(sequence.process, process, len(ops.processes)) for process in markers}
+    last = [_last_step(sequence, rows[process], marker) for process, marker in markers.items()]
     return pa.table(
         {
             **process_columns(ops, np.asarray(list(markers), dtype=np.int32)),
@@ -270,8 +271,7 @@ def marker_rows(ops: DeviceOps, sequence: OpSequence, markers: dict[int, Marker]
     )
 
 
-def _last_step(sequence: OpSequence, process: int, marker: Marker) -> tuple[int, int | None]:
-    here = np.flatnonzero(sequence.process == process)
+def _last_step(sequence: OpSequence, here: Int | slice, marker: Marker) -> tuple[int, int | None]:
     opening = np.flatnonzero(sequence.signature[here] == marker.signature)
     until = int(opening[-1] + np.median(np.diff(opening)))
     called = sequence.called[here]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from doctor.case.arrays.columns import UNKNOWN, Code, Int, spelled, whole
+from doctor.case.arrays.columns import UNKNOWN, Code, Int, rows_of, spelled, whole
 from doctor.case.arrays.operations import DeviceOps, process_columns
 
 NO_STEP = np.iinfo(np.int32).min
@@ -61,11 +61,11 @@ def spans(steps: Steps, ops: DeviceOps, called: Int, held_until: Int) -> pa.Tabl
     number = {key: at for at, key in enumerate(ops.processes)}
     parts = []
     for key, (start, end, step_id) in steps.of_process.items():
-        here = np.flatnonzero(ops.process == number[key]) if key in number else np.zeros(0, dtype=np.int64)
         moments = np.unique(np.concatenate((start, end)))
-        done = _done(moments, called[here], ops.end[here])
+        done = moments
         if key in number:
-            done = np.maximum(done, held_until[number[key]])
+            here = rows_of(ops.process, number[key], len(number))
+            done = np.maximum(_done(moments, called[here], ops.end[here]), held_until[number[key]])
         parts.append((step_id, done[np.searchsorted(moments, start)], done[np.searchsorted(moments, end)]))
     names = ("step_id", "start_ns", "end_ns")
     columns = zip(*parts, strict=True) if parts else ([np.zeros(0, dtype=np.int64)] for _ in names)
