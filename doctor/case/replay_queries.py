@@ -1,7 +1,7 @@
 """Typed reads for the replay: the launching threads' calls and the device's operations inside a window.
 
 Times come back in nanoseconds relative to the start of the window. Reads the views `host_call`, `call_name`,
-`device_op`, `launch` and `launching_thread`.
+`device_op`, `launch` and `launcher`.
 """
 
 from __future__ import annotations
@@ -37,8 +37,6 @@ STAGED_COPY_BYTES = 65536
 API synchronization behavior)."""
 NO_PROCESS = -1
 """Stands for a process id that is not recorded."""
-MOST_SHARED_TIME = 0.02
-"""Launching threads take turns where two of them are inside a call for less of their time than this."""
 HOST_PROBE = "cuKernelGetName"
 """A call that does next to nothing, so that its time tells how fast the host was."""
 
@@ -64,11 +62,11 @@ class CallNames:
 class RecordedCalls:
     """Outermost calls of each process's launching threads, in order of start.
 
-    Where the threads do not take turns, those of its main one alone.
-
     Attributes:
         host_call_id: of the view `host_call`.
-        process: dense number of (source, process).
+        launcher: dense number of a thread, or of threads that take turns. The main one of each process has the number
+            of the process, others follow.
+        launcher_process: process of each launcher.
         start_ns: relative to the window's start.
         end_ns: likewise.
         correlation_id: -1 where unknown, and everywhere in a recording without `HOST_PROBE`, since nobody asks then.
@@ -76,7 +74,8 @@ class RecordedCalls:
     """
 
     host_call_id: Int
-    process: Int
+    launcher: Int
+    launcher_process: Int
     start_ns: Real
     end_ns: Real
     correlation_id: Int
@@ -206,47 +205,29 @@ def _read_names(cursor: duckdb.DuckDBPyConnection) -> CallNames:
 def _read_calls(
     cursor: duckdb.DuckDBPyConnection, window: _Window, processes: tuple[tuple[int, int], ...], names: CallNames
 ) -> RecordedCalls:
-    """Calls of each process's main launching thread, and of the others that take turns with it."""
-    rows = cursor.execute("SELECT source_id, pid, tid, is_main FROM launching_thread").fetchall()
-    is_main: dict[tuple[int | None, ...], bool] = {tuple(row[:3]): row[3] for row in rows}
+    """Calls of every launching thread of each process."""
     place: dict[tuple[int | None, ...], int] = {process: at for at, process in enumerate(processes)}
+    rows = cursor.execute("SELECT source_id, pid, launcher, tid FROM launcher ORDER BY ALL").fetchall()
+    launchers = [(*process, 0) for process in processes]
+    launchers += sorted({row[:3] for row in rows if row[2] > 0 and row[:2] in place})
+    number = {key: at for at, key in enumerate(launchers)}
+    of_thread = {(*row[:2], row[3]): number.get(row[:3], NO_PROCESS) for row in rows}
     threads = window.groups("source_id", "pid", "tid")
-    number = [place.get(key[:2], NO_PROCESS) if key in is_main else NO_PROCESS for key in threads.keys]
-    process = np.asarray(number, dtype=np.int32)
-    of_main = np.asarray([is_main.get(key, False) for key in threads.keys], dtype=np.bool_)
-    process = process[threads.code] if len(threads.keys) else threads.code
-    of_main = of_main[threads.code] if len(threads.keys) else process >= 0
+    of_group = np.asarray([of_thread.get(key, NO_PROCESS) for key in threads.keys], dtype=np.int32)
+    launcher = of_group[threads.code] if len(threads.keys) else threads.code
     del threads
-    if not of_main[process >= 0].all():
-        process = _turns(process, of_main, window)
-    kept = process >= 0
+    kept = launcher >= 0
     name_id = window.column("name_id", np.int32)[kept]
     correlation = "coalesce(correlation_id, -1)" if HOST_PROBE in names.base_name else "-1::TINYINT"
     return RecordedCalls(
         window.column("host_call_id::INTEGER", np.int32)[kept],
-        process[kept],
+        launcher[kept],
+        np.asarray([place[key[:2]] for key in launchers], dtype=np.int32),
         window.time("start_ns")[kept],
         window.time("end_ns")[kept],
         window.column(correlation, np.int64 if HOST_PROBE in names.base_name else np.int8)[kept],
         np.searchsorted(names.name_id, name_id).astype(np.int32),
     )
-
-
-def _turns(process: Int, of_main: Flag, window: _Window) -> Int:
-    """The process of each call, `NO_PROCESS` for threads that launch while the main one does.
-
-    PyTorch's backward pass launches from a thread of its own while the one that called it waits: such threads are one
-    launcher, and a pause of either holds the device up.
-    """
-    told = process.copy()
-    start, end = window.time("start_ns"), window.time("end_ns")
-    for one in np.unique(process[(process >= 0) & ~of_main]):
-        here = np.flatnonzero(process == one)  # in order of start
-        ended = np.maximum.accumulate(end[here])
-        shared = np.maximum(np.minimum(ended[:-1], end[here[1:]]) - start[here[1:]], 0.0).sum()
-        if shared > MOST_SHARED_TIME * (end[here] - start[here]).sum():
-            told[here[~of_main[here]]] = NO_PROCESS
-    return told
 
 
 def _read_ops(cursor: duckdb.DuckDBPyConnection, window: _Window, stream: Int) -> RecordedOps:

@@ -11,7 +11,7 @@ from doctor.case.replay_queries import RecordedCalls, RecordedOps, Recording
 from doctor.replay.collectives import find_meetings, split
 from doctor.replay.intervals import running_end
 from doctor.replay.run import Calls, Flag, Int, Ops, Real, Run, index_by_id, position_of
-from doctor.replay.waiting import find_waits
+from doctor.replay.waiting import Processes, find_waits
 
 HOST_CAUSED_NS = 10_000.0
 """An operation that starts within this time after its launch returned was waited for by the device."""
@@ -37,22 +37,25 @@ class _Timing:
 
 def build_run(recording: Recording) -> Run:
     """Arrays of every process in the window. Calls are laid out before operations are read: both may be millions."""
-    calls = _order_calls(recording.calls(), int(recording.stream_process.max(initial=-1)) + 1)
+    recorded = recording.calls()
+    processes = Processes(recorded.launcher_process, recording.stream_process)
+    calls = _order_calls(recorded)
+    del recorded
     ops, collective = _order_ops(recording, recording.ops(), calls)
     meetings = find_meetings(ops, collective, recording.stream_device[ops.stream])
     ops = split(ops, meetings, len(recording.stream_device))
-    # the stream in which ranks meet is of no device and no thread
+    # the stream in which ranks meet is of no device and no process
     apart = np.full(min(len(meetings), 1), -1, dtype=np.int64)
     device = np.concatenate((recording.stream_device, apart))
-    thread = np.concatenate((recording.stream_process, apart))
-    calls, waits = find_waits(calls, ops, thread, recording.names)
-    return Run(calls, ops, waits, device, thread)
+    processes = replace(processes, of_stream=np.concatenate((processes.of_stream, apart)))
+    calls, waits = find_waits(calls, ops, processes, recording.names)
+    return Run(calls, ops, waits, device)
 
 
-def _order_calls(recorded: RecordedCalls, process_count: int) -> Calls:
+def _order_calls(recorded: RecordedCalls) -> Calls:
     """Sort by thread and put a virtual call before each thread's first."""
-    thread_count = max(process_count, int(recorded.process.max(initial=-1)) + 1)
-    thread = np.concatenate((np.arange(thread_count, dtype=np.int32), recorded.process))
+    thread_count = len(recorded.launcher_process)
+    thread = np.concatenate((np.arange(thread_count, dtype=np.int32), recorded.launcher))
     order = by_group(thread, thread_count).astype(np.int32)
 
     def whole(values: Int) -> Int:
@@ -85,9 +88,10 @@ def _order_ops(recording: Recording, recorded: RecordedOps, calls: Calls) -> tup
     order = by_group(recorded.stream, len(recording.stream_device)).astype(np.int32)
     stream, start, end = recorded.stream[order], recorded.start_ns[order], recorded.end_ns[order]
     launched = position_of(index_by_id(calls.call_id), recorded.host_call_id[order])
-    launched = _launched_before(launched, recorded.host_call_id[order], recording.stream_process[stream], calls)
-    call = _tie_to_clock(launched, start, recording.stream_process[stream], calls)
-    call = _never_after_followers(call, stream)
+    home = _home(launched, stream, recording.stream_process, calls)[stream]
+    launched = _launched_before(launched, recorded.host_call_id[order], home, calls)
+    call = _tie_to_clock(launched, start, home, calls)
+    call = _never_after_followers(call, stream, calls)
     is_graph_call = np.asarray([*(one == "graph" for one in recording.names.call_class), False])[calls.name]
     count = len(order)
     ops = Ops(
@@ -121,6 +125,21 @@ def _order_ops(recording: Recording, recorded: RecordedOps, calls: Calls) -> tup
     return timed, collective
 
 
+def _home(launched: Int, stream: Int, stream_process: Int, calls: Calls) -> Int:
+    """The thread that launched most into each stream, the main one of the process where nothing is known."""
+    home = stream_process.astype(np.int32)
+    thread_count = int(calls.thread.max(initial=-1)) + 1
+    if thread_count == int(stream_process.max(initial=-1)) + 1:
+        return home  # one thread a process
+    known = launched >= 0
+    pair, count = np.unique(
+        stream[known].astype(np.int64) * thread_count + calls.thread[launched[known]], return_counts=True
+    )
+    rising = np.argsort(count, kind="stable")  # the last one written stays
+    home[pair[rising] // thread_count] = pair[rising] % thread_count
+    return home
+
+
 def _launched_before(launched: Int, host_call_id: Int, thread: Int, calls: Calls) -> Int:
     """Work whose launch came before the window stands in the queue when it opens: the thread's virtual call has it."""
     in_window = calls.call_id[calls.call_id >= 0]
@@ -141,12 +160,15 @@ def _tie_to_clock(launched: Int, start: Real, thread: Int, calls: Calls) -> Int:
     return call
 
 
-def _never_after_followers(call: Int, stream: Int) -> Int:
-    """Make calls ascend along each stream: an operation from elsewhere is tied no later than what queues behind it."""
+def _never_after_followers(call: Int, stream: Int, calls: Calls) -> Int:
+    """Make each thread's calls ascend along a stream: tied work comes no later than what queues behind it."""
     ascending = call.copy()
-    bounds = np.flatnonzero(np.diff(stream)) + 1
+    thread = calls.thread[call]
+    order = np.lexsort((thread, stream))  # in order within each stream and thread
+    bounds = np.flatnonzero((np.diff(stream[order]) != 0) | (np.diff(thread[order]) != 0)) + 1
     for first, last in zip((0, *bounds), (*bounds, len(call)), strict=True):
-        ascending[first:last] = np.minimum.accumulate(call[first:last][::-1])[::-1]
+        here = order[first:last]
+        ascending[here] = np.minimum.accumulate(call[here][::-1])[::-1]
     return ascending
 
 

@@ -225,7 +225,6 @@ def _move(run: Run, at: Int) -> Run:
         "source": np.full(len(at), -1, dtype=ops.source.dtype),
         "source_distance": np.zeros(len(at), dtype=ops.source_distance.dtype),
     }
-    thread = run.stream_thread[ops.stream[at]]
     joined = {name: np.concatenate((columns[name], moved.pop(name))) for name in tuple(moved)}
     _empty(joined, at)
     return replace(
@@ -233,5 +232,4 @@ def _move(run: Run, at: Int) -> Run:
         ops=Ops(**joined),
         waits=_without_own_copies(run, at),
         stream_device=np.concatenate((run.stream_device, devices)),
-        stream_thread=np.concatenate((run.stream_thread, thread[np.unique(side, return_index=True)[1]])),
     )

@@ -25,7 +25,7 @@ class Calls:
 
     Attributes:
         call_id: `host_call_id`, -1 for the virtual ones.
-        thread: dense number of the thread.
+        thread: dense number of the thread, or of threads that take turns.
         start: as recorded.
         end: as recorded.
         silence: time since the thread's previous call ended.
@@ -63,7 +63,8 @@ class Ops:
         source: position of an operation of another stream, or -1.
         source_distance: see above.
         kind: 0 kernel, 1 copy, 2 memory set, 3 whole graph.
-        is_tied: the launch is unknown or of another thread: tied to the main thread's clock at its own time.
+        is_tied: the launch is unknown: tied at its own time to the clock of the thread that launches most into its
+            stream.
         is_queued: started because the work before it in its stream had ended.
         is_graph: part of a CUDA graph launch.
         holds_host: a copy whose call returns only when it is done, by the kind of its memory.
@@ -124,14 +125,12 @@ class Run:
         ops: device side.
         waits: where the host waits for the device.
         stream_device: device of each stream; devices of two processes are two; -1 where ranks meet.
-        stream_thread: thread of each stream's process; -1 where ranks meet.
     """
 
     calls: Calls
     ops: Ops
     waits: Waits
     stream_device: Int
-    stream_thread: Int
 
     @property
     def recorded_ns(self) -> float:

@@ -32,12 +32,22 @@ class _Awaited:
 
 
 @dataclass(frozen=True)
+class Processes:
+    """Who belongs together: the process of each launching thread and of each stream, -1 for a stream of none."""
+
+    of_thread: Int
+    of_stream: Int
+
+
+@dataclass(frozen=True)
 class _Stream:
-    """Operations of one stream: positions, calls and latest ends so far, all ascending; and the thread."""
+    """Operations of one stream: positions, when they were launched, ascending, and by which threads; the process."""
 
     first: int
     last: int
-    thread: int
+    process: int
+    launched: Real
+    users: Int
 
 
 def of_class(calls: Calls, names: CallNames, wanted: tuple[str, ...]) -> Flag:
@@ -46,14 +56,14 @@ def of_class(calls: Calls, names: CallNames, wanted: tuple[str, ...]) -> Flag:
     return np.asarray(is_wanted[calls.name])
 
 
-def find_waits(calls: Calls, ops: Ops, stream_thread: Int, names: CallNames) -> tuple[Calls, Waits]:
+def find_waits(calls: Calls, ops: Ops, processes: Processes, names: CallNames) -> tuple[Calls, Waits]:
     """The waits, and the calls with their own times without waiting."""
     latest = running_end(ops.stream, ops.end)
     pairs = _merge(
         _await_copies(calls, ops, latest, of_class(calls, names, ("copy",)), names),
         _await_launches(calls, ops, latest, of_class(calls, names, ("launch",))),
-        _await_streams(calls, ops, latest, stream_thread, names),
-        _await_events(calls, ops, latest, stream_thread, names),
+        _await_streams(calls, ops, latest, processes, names),
+        _await_events(calls, ops, latest, processes, names),
     )
     return _own_times(calls, latest, pairs)
 
@@ -83,40 +93,50 @@ def _ends_within(calls: Calls, call: Int, end: Real) -> Flag:
     return (calls.end[call] > calls.start[call]) & (end > calls.start[call]) & (end <= calls.end[call] + CLOCK_SLACK_NS)
 
 
-def _streams(ops: Ops, stream_thread: Int) -> list[_Stream]:
+def _streams(calls: Calls, ops: Ops, processes: Processes) -> list[_Stream]:
     """The streams that hold operations."""
-    bounds = np.searchsorted(ops.stream, np.arange(len(stream_thread) + 1)).tolist()
-    return [
-        _Stream(first, last, thread)
-        for first, last, thread in zip(bounds[:-1], bounds[1:], stream_thread.tolist(), strict=True)
-        if last > first
-    ]
+    bounds = np.searchsorted(ops.stream, np.arange(len(processes.of_stream) + 1)).tolist()
+    found = []
+    for process, first, last in zip(processes.of_stream.tolist(), bounds[:-1], bounds[1:], strict=True):
+        if last > first:
+            call = ops.call[first:last]
+            launched = np.maximum.accumulate(calls.start[call])
+            found.append(_Stream(first, last, process, launched, np.unique(calls.thread[call])))
+    return found
 
 
-def _last_launched(calls: Calls, ops: Ops, stream: _Stream, waiting: Int) -> Int:
-    """Last operation of the stream launched by each call or before it, -1 where there is none."""
-    place = np.searchsorted(ops.call[stream.first : stream.last], waiting, side="right") - 1
-    is_any = (place >= 0) & (calls.thread[waiting] == stream.thread)
+def _last_launched(calls: Calls, processes: Processes, stream: _Stream, waiting: Int) -> Int:
+    """Last operation of the stream launched when each call began or before, -1 where there is none."""
+    place = np.searchsorted(stream.launched, calls.start[waiting], side="right") - 1
+    is_any = (place >= 0) & (processes.of_thread[calls.thread[waiting]] == stream.process)
     return np.where(is_any, stream.first + place, -1)
 
 
-def _await_streams(calls: Calls, ops: Ops, latest: Real, stream_thread: Int, names: CallNames) -> _Awaited:
+def _is_of_one_stream(calls: Calls, names: CallNames) -> Flag:
+    """Calls that wait for one stream, whichever: a thread waits for one that it launches into."""
+    is_one = np.asarray([*("StreamSynchronize" in name for name in names.base_name), False])
+    return np.asarray(is_one[calls.name])
+
+
+def _await_streams(calls: Calls, ops: Ops, latest: Real, processes: Processes, names: CallNames) -> _Awaited:
     """Synchronisations and allocations: the last operation of every stream that drained meanwhile."""
     is_sync = of_class(calls, names, ("sync",)) & ~_is_event_wait(calls, names)
     is_alloc = of_class(calls, names, ("alloc",))
     waiting = np.flatnonzero((is_sync | is_alloc) & (calls.end > calls.start))
     found: list[tuple[Int, Int]] = []
     is_all_idle = np.ones(len(waiting), dtype=np.bool_)
-    newest, newest_launch = np.full(len(waiting), -1), np.full(len(waiting), -1)
-    for stream in _streams(ops, stream_thread):
-        last = _last_launched(calls, ops, stream, waiting)
-        is_any = last >= 0
+    newest, newest_launch = np.full(len(waiting), -1), np.full(len(waiting), -np.inf)
+    is_of_one = _is_of_one_stream(calls, names)[waiting]
+    for stream in _streams(calls, ops, processes):
+        last = _last_launched(calls, processes, stream, waiting)
+        is_any = (last >= 0) & (~is_of_one | np.isin(calls.thread[waiting], stream.users))
         is_drained = is_any & (latest[last] <= calls.end[waiting] + CLOCK_SLACK_NS)
         is_all_idle &= ~is_any | is_drained
         blocked = is_drained & (latest[last] > calls.start[waiting]) & (ops.start[last] < calls.end[waiting])
         found.append((np.flatnonzero(blocked), last[blocked]))
-        newer = is_drained & ~blocked & (ops.call[last] > newest_launch) & (ops.start[last] < calls.start[waiting])
-        newest, newest_launch = np.where(newer, last, newest), np.where(newer, ops.call[last], newest_launch)
+        launch = calls.start[ops.call[last]]
+        newer = is_drained & ~blocked & (launch > newest_launch) & (ops.start[last] < calls.start[waiting])
+        newest, newest_launch = np.where(newer, last, newest), np.where(newer, launch, newest_launch)
     row = np.concatenate([pair[0] for pair in found]) if found else np.zeros(0, dtype=np.int64)
     op = np.concatenate([pair[1] for pair in found]) if found else np.zeros(0, dtype=np.int64)
     keeps = is_sync[waiting[row]] | is_all_idle[row]  # an allocation waits for the whole device or not at all
@@ -126,13 +146,13 @@ def _await_streams(calls: Calls, ops: Ops, latest: Real, stream_thread: Int, nam
     return _Awaited(call, np.concatenate((op, newest[quiet])), np.zeros(len(call), dtype=np.bool_))
 
 
-def _await_events(calls: Calls, ops: Ops, latest: Real, stream_thread: Int, names: CallNames) -> _Awaited:
+def _await_events(calls: Calls, ops: Ops, latest: Real, processes: Processes, names: CallNames) -> _Awaited:
     """Event synchronisations: the operation that ended last before the return, in whatever stream."""
     waiting = np.flatnonzero(_is_event_wait(calls, names) & (calls.end > calls.start))
     best = np.full(len(waiting), -1, dtype=np.int64)
     best_end = calls.start[waiting].copy()
-    for stream in _streams(ops, stream_thread):
-        launched = _last_launched(calls, ops, stream, waiting)
+    for stream in _streams(calls, ops, processes):
+        launched = _last_launched(calls, processes, stream, waiting)
         ended = np.searchsorted(latest[stream.first : stream.last], calls.end[waiting] + CLOCK_SLACK_NS, side="right")
         last = np.minimum(launched, stream.first + ended - 1)
         is_better = (last >= stream.first) & (latest[last] > best_end) & (ops.start[last] < calls.end[waiting])

@@ -6,6 +6,7 @@ operations   device operations in order of start, quiet times, busy times
 launches     which call launched which operation
 steps        operations that come back, and the step of every operation and call
 intervals    calls of launching threads, launch-to-launch intervals
+launchers    which threads launch by turns, and which at the same time
 pieces       steps that are cut into forward passes
 freed        memory given back between stages
 derivation   feeds the SQL files: relations that they read

@@ -13,7 +13,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from doctor.case.arrays import attention, intervals, launches, markers, operations, pieces, steps
+from doctor.case.arrays import attention, intervals, launchers, launches, markers, operations, pieces, steps
 from doctor.case.arrays import calls as host_calls
 from doctor.case.arrays.columns import Code, Flag, Int, Scan, fetch, streamed, whole
 from doctor.case.arrays.steps import NO_STEP
@@ -51,6 +51,7 @@ class Derivation:
             "090_device_busy": self._device_busy,
             "100_usual_step": self._usual_step,
             "102_host_call": self._host_call,
+            "103_launcher": self._launcher,
             "104_launch_interval": self._launch_interval,
             "120_piece": self._piece,
             "150_step_work": self._step_work,
@@ -123,6 +124,9 @@ class Derivation:
                 intervals.as_rows(self._calls, self._thread_calls, self._main_threads(), self._usual_steps())
             )
         }
+
+    def _launcher(self) -> Relations:
+        return {"launcher_thread": launchers.as_rows(self._calls, self._thread_calls)}
 
     def _launch_interval(self) -> Relations:
         self._calls = self._calls.times_alone()

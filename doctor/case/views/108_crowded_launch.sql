@@ -1,18 +1,20 @@
--- crowded_launch: processes of which several threads launch at the same time, the threads that launch a tenth of the work or more counted. They
--- take turns where a backward pass launches from a thread of its own: then one call in a hundred or fewer is of another thread than the one before.
--- Threads that each run the model change places all the time. `repeated_share` is the share of distinct kernels (by name and grid) that a thread
--- launched three times or more: close to 1 where all of them go through the same passes again and again.
+-- crowded_launch: processes of which several threads launch at the same time, those that launch a tenth of the work or more counted. They take turns
+-- where a backward pass launches from a thread of its own: then one call in a hundred or fewer is of another thread than the one before. Threads
+-- that each run the model change places all the time. `repeated_share` is the share of distinct kernels (by name and grid) that a thread launched
+-- three times or more: close to 1 where all of them go through the same passes again and again. `lock_share` is the share of the threads' time in
+-- waits for a condition that last no longer than a thread waits before it asks for Python's lock again; NULL where nothing tells.
 CREATE TABLE crowded_launch AS
 WITH worker AS (
-    SELECT source_id, pid FROM launching_thread
-    QUALIFY op_count >= 0.1 * sum(op_count) OVER (PARTITION BY source_id, pid) AND count(*) OVER (PARTITION BY source_id, pid) > 1
+    SELECT source_id, pid, launcher FROM launching_thread JOIN launcher USING (source_id, pid, tid)
+    GROUP BY source_id, pid, launcher
+    QUALIFY sum(op_count) >= 0.1 * sum(sum(op_count)) OVER (PARTITION BY source_id, pid)
 ),
 crowd AS (
     SELECT source_id, pid, count(*) AS thread_count FROM worker GROUP BY source_id, pid HAVING count(*) > 1
 ),
 called AS (
-    SELECT source_id, pid, tid <> lag(tid) OVER (PARTITION BY source_id, pid ORDER BY start_ns, host_call_id) AS is_change
-    FROM thread_call SEMI JOIN crowd USING (source_id, pid)
+    SELECT source_id, pid, launcher <> lag(launcher) OVER (PARTITION BY source_id, pid ORDER BY start_ns, host_call_id) AS is_change
+    FROM thread_call JOIN launcher USING (source_id, pid, tid) SEMI JOIN crowd USING (source_id, pid)
 ),
 changing AS (
     SELECT source_id, pid, count(*) FILTER (is_change) / count(*) AS change_share FROM called GROUP BY source_id, pid
@@ -25,8 +27,59 @@ kernel_use AS (
 ),
 repeated AS (
     SELECT source_id, pid, count(*) FILTER (use_count >= 3) / count(*) AS repeated_share FROM kernel_use GROUP BY source_id, pid
+),
+locked AS (
+    SELECT source_id, pid, sum(end_ns - start_ns) / any_value(until_ns - from_ns) / count(DISTINCT tid) AS lock_share
+    FROM (SELECT source_id, tid, name_id, start_ns + shift_ns AS start_ns, end_ns + shift_ns AS end_ns FROM os_call JOIN timeline_source USING (source_id))
+    JOIN launching_thread USING (source_id, tid) JOIN text ON text_id = name_id, steady_window
+    WHERE regexp_matches(text.text, '^pthread_cond_(timed|clock)wait') AND end_ns - start_ns <= 6000000 AND start_ns >= from_ns AND end_ns <= until_ns
+    GROUP BY source_id, pid
 )
-SELECT source_id, pid, thread_count, change_share, repeated_share
-FROM crowd JOIN changing USING (source_id, pid) JOIN repeated USING (source_id, pid)
+SELECT source_id, pid, thread_count, change_share, repeated_share, lock_share
+FROM crowd JOIN changing USING (source_id, pid) JOIN repeated USING (source_id, pid) LEFT JOIN locked USING (source_id, pid)
 WHERE change_share >= 0.05
 ORDER BY source_id, pid;
+
+-- crowded_interval: launch-to-launch intervals of crowded processes, and how many launchers are at work in the middle of each, itself among them
+-- (`at_work`); one that waits for the device or pauses is not. `host_ns` is what the host took without waiting.
+CREATE TABLE crowded_interval AS
+WITH interval AS (
+    SELECT source_id, pid, tid, interval_id, launcher, last_host_call_id, start_ns, end_ns, end_ns - start_ns - waiting_ns AS host_ns,
+        longest_silence_ns <= greatest(pause_ns, 6000000) AND 2 * waiting_ns <= end_ns - start_ns AS is_at_work
+    FROM launch_interval JOIN launcher USING (source_id, pid, tid) JOIN launch_pace USING (source_id, pid, tid)
+    SEMI JOIN crowded_launch USING (source_id, pid)
+),
+turn AS (
+    SELECT source_id, pid, start_ns AS at_ns, 1 AS change FROM interval WHERE is_at_work
+    UNION ALL
+    SELECT source_id, pid, end_ns, -1 FROM interval WHERE is_at_work
+),
+busy AS (
+    SELECT source_id, pid, at_ns, sum(sum(change)) OVER (PARTITION BY source_id, pid ORDER BY at_ns) AS at_work FROM turn GROUP BY source_id, pid, at_ns
+)
+SELECT interval.source_id, interval.pid, tid, interval_id, launcher, last_host_call_id, start_ns, end_ns, host_ns, is_at_work,
+    greatest(coalesce(at_work, 0) + if(is_at_work, 0, 1), 1)::INTEGER AS at_work
+FROM interval ASOF LEFT JOIN busy
+    ON interval.source_id = busy.source_id AND interval.pid = busy.pid AND busy.at_ns <= interval.start_ns + (interval.end_ns - interval.start_ns) // 2
+ORDER BY interval.source_id, interval.pid, tid, interval_id;
+
+-- crowd_pace: how many times as long the host takes between launches while so many launchers are at work, the same kernels (by name and grid)
+-- compared; NULL where too little was launched by one alone.
+CREATE TABLE crowd_pace AS
+WITH launched AS (
+    SELECT interval.source_id, interval.pid, at_work, host_ns, name_id, grid_blocks
+    FROM crowded_interval AS interval
+    JOIN (SELECT host_call_id, min(device_op_id) AS device_op_id FROM launch GROUP BY host_call_id) AS first
+        ON first.host_call_id = interval.last_host_call_id
+    JOIN device_op USING (device_op_id)
+    WHERE is_at_work
+),
+alone AS (
+    SELECT source_id, pid, name_id, grid_blocks, avg(host_ns) AS alone_ns, count(*) AS alone_count
+    FROM launched WHERE at_work = 1 GROUP BY ALL HAVING count(*) >= 3
+)
+SELECT source_id, pid, at_work, count(*) AS launch_count, sum(host_ns) / count(*) AS host_ns, count(alone_ns) AS compared_count,
+    sum(host_ns) FILTER (alone_ns > 0) / sum(alone_ns) AS stretch, count(DISTINCT (name_id, grid_blocks)) FILTER (alone_ns > 0) AS kernel_count
+FROM launched LEFT JOIN alone USING (source_id, pid, name_id, grid_blocks)
+GROUP BY source_id, pid, at_work
+ORDER BY source_id, pid, at_work;

@@ -87,14 +87,35 @@ def test_a_copy_waits_for_itself_where_its_memory_is_pageable(
     assert waits_of(run) == ([(0, [0], 4.0, True)] if waits else [])
 
 
-def test_work_of_another_thread_is_tied_to_the_clock_of_the_main_one() -> None:
-    calls = [LAUNCH, LAUNCH_ELSEWHERE, Call("cudaLaunchKernel", 7, 25, tid=2)]  # beside the main one's, not in turns
-    run = run_of(calls, [Kernel(6, 10, 1), Kernel(11, 15, 2), Kernel(30, 40, 3, stream=8)])
-    tied = int(run.ops.op_id.tolist().index(2))
-    assert run.ops.is_tied.tolist().count(True) == 1
-    assert bool(run.ops.is_tied[tied])
-    assert run.calls.call_id[run.ops.call[tied]] == 1
-    assert run.ops.latency[tied] == 24_000
+ELSEWHERE = Call("cudaLaunchKernel", 7, 25, tid=2)
+"""A launch by another thread, beside `LAUNCH_ELSEWHERE` of the main one, not in turns with it."""
+
+
+def test_threads_that_launch_at_the_same_time_have_a_clock_each() -> None:
+    kernels = [Kernel(6, 10, 1), Kernel(11, 15, 2), Kernel(30, 40, 3, stream=8)]
+    run = run_of([LAUNCH, LAUNCH_ELSEWHERE, ELSEWHERE], kernels)
+    assert not run.ops.is_tied.any()
+    assert run.calls.call_id[run.ops.call].tolist() == [0, 1, 2]
+    assert run.calls.thread[run.ops.call].tolist() == [0, 0, 1]
+    assert run.calls.silence[run.ops.call].tolist() == [0.0, run.calls.silence[2], 7_000.0]  # from the window's start
+
+
+def test_a_thread_waits_for_the_work_of_its_own_stream_beside_another_threads() -> None:
+    calls = [LAUNCH_ELSEWHERE, ELSEWHERE, Call("cudaStreamSynchronize", 30, 112, tid=2)]
+    run = run_of(calls, [Kernel(10, 60, 1), Kernel(30, 110, 2, stream=8)])
+    assert waits_of(run) == [(2, [1], 2.0, True)]
+
+
+def test_a_thread_that_waits_for_the_device_waits_for_the_work_of_all_threads() -> None:
+    calls = [LAUNCH_ELSEWHERE, ELSEWHERE, Call("cudaDeviceSynchronize", 30, 112, tid=2)]
+    run = run_of(calls, [Kernel(10, 60, 1), Kernel(30, 110, 2, stream=8)])
+    assert waits_of(run) == [(2, [0, 1], 2.0, True)]
+
+
+def test_a_thread_waits_for_what_others_have_put_before_it_into_a_stream_that_they_share() -> None:
+    calls = [ELSEWHERE, Call("cudaLaunchKernel", 8, 13), Call("cudaStreamSynchronize", 30, 112, tid=2)]
+    run = run_of(calls, [Kernel(26, 60, 2), Kernel(61, 110, 1)])
+    assert [(op, lag) for _, op, lag, _ in waits_of(run)] == [([1], 2.0)]
 
 
 def test_work_launched_before_the_window_stands_in_the_queue_when_it_opens() -> None:
