@@ -8,7 +8,8 @@ be the diagnosis of something else.
 How it is detected: launch calls whose correlation id no kernel carries (calls made while a stream is captured run
 nothing and are told apart); a recording without any device work; the recorder's own words about lost events.
 
-When it is not this: the few launches at the edges of a window; launches of a graph that was recorded at graph level.
+When it is not this: the few launches at the edges of a window; launches of a graph that was recorded at graph level;
+graphs that are launched as often as they are captured, which is serving (`graph-recapture`).
 """
 
 from dataclasses import replace
@@ -73,6 +74,8 @@ SELECT (SELECT count(*) FROM judged WHERE NOT is_captured) AS launch_count,
     (SELECT count(*) FROM judged JOIN reached USING (source_id, pid, tid)
         WHERE NOT is_captured AND NOT has_work AND (NOT has_any_work OR start_ns < last_ns)) AS missing_count,
     (SELECT count(*) FROM judged WHERE is_captured) AS captured_count,
+    (SELECT count(*) FROM graph_capture WHERE is_instantiated) AS graph_count,
+    (SELECT count(*) FROM judged WHERE call_class = 'graph' AND has_work) AS replay_count,
     (SELECT count(*) FROM device_op) AS op_count,
     (SELECT count(*) FROM (SELECT 1 FROM api_call UNION ALL SELECT 1 FROM nvtx_range UNION ALL SELECT 1 FROM os_call
         UNION ALL SELECT 1 FROM host_op)) AS host_event_count,
@@ -94,6 +97,8 @@ class Captured(NamedTuple):
     launch_count: int
     missing_count: int
     captured_count: int
+    graph_count: int
+    replay_count: int
     op_count: int
     host_event_count: int
     api_call_count: int
@@ -144,7 +149,8 @@ def _fault(row: Captured) -> Finding | None:
             severity=Severity.HIGH,
             confidence=0.9,
         )
-    if row.captured_count > max(row.launch_count, THRESHOLDS["min_launches"].value):
+    is_served = row.replay_count >= max(row.graph_count, 1)
+    if not is_served and row.captured_count > max(row.launch_count, THRESHOLDS["min_launches"].value):
         return Finding(
             f"{row.captured_count:,} launches were made while a CUDA graph was being captured and ran nothing; only"
             f" {row.launch_count:,} ran: this is a recording of start-up, not of serving",

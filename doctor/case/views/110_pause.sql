@@ -4,17 +4,17 @@
 -- what it prepared: one that ends before the launch worked on the host (random numbers, a copy of a CPU tensor). Threads that the profiler was
 -- not started on show no operators; there it is a silence right before a kernel that cuDNN generates when a plan is built, or at the first use:
 -- before the first of many equal kernels of a step, where the same code runs again and again behind it without a silence, in three steps or
--- more. A scheduler's pause comes between steps, where no kernel of the step was before.
+-- more. A scheduler's pause comes between steps, where no kernel of the step was before. What a capture of a graph loads belongs to the capture.
 CREATE TABLE code_load AS
 SELECT source_id, pid, tid, interval_id, start_ns, end_ns, step_id, last_host_call_id, 'module calls' AS seen_as
-FROM launch_interval
+FROM launch_interval ANTI JOIN graph_capture USING (source_id, pid, tid, interval_id)
 WHERE module_count > 0 AND silence_ns + module_ns > 1000000 AND waiting_ns < 0.5 * (end_ns - start_ns)
 UNION ALL
 SELECT source_id, pid, tid, interval_id, start_ns, end_ns, step_id, last_host_call_id, 'silence under ' || name
 FROM (
     SELECT interval.*, text.text AS name,
         row_number() OVER (PARTITION BY interval.source_id, interval.pid, interval.tid, interval.interval_id ORDER BY host_op.end_ns - host_op.start_ns) AS depth
-    FROM launch_interval AS interval
+    FROM launch_interval AS interval ANTI JOIN graph_capture USING (source_id, pid, tid, interval_id)
     JOIN (
         SELECT source_id, pid, tid, start_ns + shift_ns AS start_ns, end_ns + shift_ns AS end_ns, name_id
         FROM host_op JOIN timeline_source USING (source_id) WHERE op_kind = 'cpu_op' AND end_ns - start_ns > 1000000
@@ -31,7 +31,7 @@ WHERE depth = 1 AND name LIKE 'aten::%'
 ORDER BY source_id, pid, tid, interval_id;
 
 CREATE TABLE _silent AS
-SELECT * FROM launch_interval
+SELECT * FROM launch_interval ANTI JOIN graph_capture USING (source_id, pid, tid, interval_id)
 WHERE longest_silence_ns > 1000000 AND waiting_ns < 0.5 * (end_ns - start_ns)
     AND source_id NOT IN (SELECT source_id FROM launch_interval WHERE module_count > 0)
     AND (source_id, pid, tid, interval_id) NOT IN (SELECT source_id, pid, tid, interval_id FROM code_load);
@@ -111,7 +111,8 @@ SELECT host_call_id, called.source_id, called.pid, called.tid, called.start_ns -
 FROM called
 JOIN launch_pace USING (source_id, pid, tid), steady_window
 WHERE silence_ns > pause_ns AND called.start_ns - silence_ns >= from_ns
-    AND (source_id, pid, tid, interval_id) NOT IN (SELECT source_id, pid, tid, interval_id FROM code_load);
+    AND (source_id, pid, tid, interval_id) NOT IN (
+        SELECT source_id, pid, tid, interval_id FROM code_load UNION ALL SELECT source_id, pid, tid, interval_id FROM graph_capture);
 
 CREATE TABLE _pause AS
 SELECT host_call_id, source_id, pid, tid, start_ns, end_ns, end_ns - start_ns AS silence_ns, step_id, usual_silence_ns

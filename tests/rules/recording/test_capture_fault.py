@@ -63,6 +63,20 @@ def test_tells_graph_capture_from_serving(clinic: Clinic) -> None:
     assert "being captured" in clinic.verdicts(program).finding(RULE)["summary"]
 
 
+def test_is_silent_where_each_captured_graph_is_launched(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(6):
+        program.launch(GEMM, 3)
+        program.call("cudaStreamBeginCapture")
+        for _ in range(100):
+            program.silence(5)
+            program.call("cudaLaunchKernel", 4)
+        program.call("cudaStreamEndCapture")
+        program.call("cudaGraphInstantiate", 300)
+        program.graph([(GEMM, 3.0)] * 100)
+    assert RULE not in clinic.verdicts(program).found
+
+
 def test_does_not_blame_the_recorder_for_a_cut_file(clinic: Clinic) -> None:
     program = Program()
     for _ in range(30):
