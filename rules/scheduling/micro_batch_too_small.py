@@ -78,7 +78,7 @@ wave AS (
     SELECT median(grid_blocks) AS gemm_blocks FROM piece_op JOIN device_op USING (device_op_id) WHERE family = 'gemm'
 )
 SELECT usual.piece_count, alike.alike_count, (SELECT count(*) FROM usual_step) AS step_count,
-    (SELECT median(end_ns - start_ns) FROM usual_step) AS step_ns, first_piece.busy_ns, coalesce(first_piece.grows_ns, 0) AS grows_ns,
+    (SELECT avg(end_ns - start_ns) FROM usual_step) AS step_ns, first_piece.busy_ns, coalesce(first_piece.grows_ns, 0) AS grows_ns,
     wave.gemm_blocks, (SELECT max(sm_count) FROM device) AS sm_count,
     (SELECT min(start_ns) FROM usual_step JOIN piece_step USING (step_id)) AS first_start_ns,
     (SELECT min(end_ns) FROM usual_step JOIN piece_step USING (step_id)) AS first_end_ns

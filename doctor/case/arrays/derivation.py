@@ -39,7 +39,6 @@ class Derivation:
     _sequence: markers.OpSequence
     _step_of_op: Code
     _gaps: pa.Table
-    _step_of_launch: Code
     _thread_calls: intervals.ThreadCalls
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
@@ -130,10 +129,6 @@ class Derivation:
 
     def _launch_interval(self) -> Relations:
         self._calls = self._calls.times_alone()
-        step_of_call = np.full(len(self._calls.start) + 1, NO_STEP, dtype=np.int32)  # the last for work without a call
-        step_of_call[self._thread_calls.call] = self._thread_calls.step
-        self._step_of_launch = step_of_call[self._launched_by]
-        del step_of_call
         relations = {
             "pace": intervals.paces(self._calls, self._thread_calls),
             "interval": streamed(intervals.intervals(self._calls, self._thread_calls, self._launched_by, self._gaps)),
@@ -143,12 +138,15 @@ class Derivation:
 
     def _piece(self) -> Relations:
         cut, placed = pieces.cut_steps(self._ops, self._sequence, self._step_of_op)
-        del self._sequence, self._step_of_op
+        step = np.full(len(self._ops.start), NO_STEP, dtype=np.int32)
+        step[self._sequence.span()] = self._step_of_op
+        self._step_of_op = step
+        del self._sequence
         return {"cut_step": cut, "placed_op": placed}
 
     def _step_work(self) -> Relations:
         blocks = Scan(self._connection, "device_op").whole("grid_blocks")
-        return {"work_of_step": steps.step_work(self._ops, blocks, self._step_of_launch)}
+        return {"work_of_step": steps.step_work(self._ops, blocks, self._step_of_op)}
 
     def _softmax_between(self) -> Relations:
         first, last = np.searchsorted(self._ops.start, self._window()).tolist()
