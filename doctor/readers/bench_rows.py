@@ -47,9 +47,15 @@ def row_of(fields: Iterable[tuple[str, Any]], tool: str) -> dict[str, Any] | Non
     return {"tool": tool, "condition": condition, **_completed(row)}
 
 
+_OF_A_PROFILE = re.compile(r"(?:time ?\(%\)|self cpu|stddev \()", re.IGNORECASE)
+"""Headings of a profile's sums, which are no benchmark's."""
+
+
 def is_header(names: Iterable[str]) -> bool:
     """Tell whether names of columns are those of a benchmark: a figure of speed, and what it belongs to."""
     plain = [name.strip().strip('"') for name in names]
+    if any(_OF_A_PROFILE.match(name) for name in plain):
+        return False
     known = [column[0] for name in plain if (column := column_of(name)) is not None]
     varied = [name for name in plain if word_column(name) is not None or (name and is_label(name))]
     return bool(FIGURES & set(known)) and len(known) + len(varied) >= 2

@@ -78,6 +78,7 @@ _STATS_HEADERS = (
     b'"Time (%)","Total Time (ns)"',
     b"| Time (%) | Total Time (ns)",
 )
+_NVPROF_WORDS = (b"NVPROF is profiling", b"GPU activities:", b"==  Profiling result:")
 _QUERIED = re.compile(
     rb"(?:memory|utilization|clocks|power|temperature|pcie|ecc|fan|remapped_rows|clocks_\w{1,20}|gpu)[._]\S|pid|pstate|name"
     rb"|index|timestamp|process_name|used_memory|used_gpu_memory|uuid|driver_version|count|serial"
@@ -90,14 +91,17 @@ _SIGNATURES = (
         "query again while the run works: the driver printed no device or process",
     ),
     _Signature(
-        _holds(b"_kern_sum)", b"_api_sum)", b"_time_sum)", b"osrt_sum)", b"Executing 'cuda", *_STATS_HEADERS),
-        "holds the sums of `nsys stats`, which tell neither gaps nor waits nor steps",
-        "give the report that they were made from (.nsys-rep), or its export: nsys export --type sqlite REPORT",
-    ),
-    _Signature(
-        _holds(b"NVPROF is profiling", b"GPU activities:", b"==  Profiling result:"),
-        "holds the sums of nvprof, which tell neither gaps nor waits nor steps",
-        "record the run with `nsys profile --trace=cuda,nvtx` (nvprof is no longer supported) and give its report",
+        _holds(
+            b"_kern_sum)",
+            b"_api_sum)",
+            b"_time_sum)",
+            b"osrt_sum)",
+            b"Executing 'cuda",
+            *_STATS_HEADERS,
+            *_NVPROF_WORDS,
+        ),
+        "holds the title or the headings of a profile's sums, and no row of them",
+        "run `nsys stats` on a report that holds CUDA work, or give the report itself (.nsys-rep)",
     ),
     _Signature(
         _starts(b"NVR\x00", b"NVR"),

@@ -25,6 +25,7 @@ from doctor.rule import (
     Fix,
     Rule,
     Severity,
+    Sign,
     Stage,
     Target,
     Threshold,
@@ -133,6 +134,37 @@ def judge(row: Exposed) -> Verdict:
     )
 
 
+SUMS_SQL = """
+SELECT collective_count, collective_ns, kernel_ns FROM profile_total WHERE kernel_ns > 0 ORDER BY collective_ns / kernel_ns DESC, run_id LIMIT 1
+"""
+
+
+class CollectiveSums(NamedTuple):
+    """Collectives of a whole profile against all of its kernels."""
+
+    collective_count: int
+    collective_ns: int
+    kernel_ns: int
+
+
+def judge_sums(row: CollectiveSums) -> Verdict:
+    """A visible share; whether anything hides it no sum tells."""
+    share = row.collective_ns / row.kernel_ns
+    if row.collective_count < THRESHOLDS["min_collectives"].value or share < THRESHOLDS["warn_share"].value:
+        return None
+    return Finding(
+        summary=f"{row.collective_count:,} collectives take {share:.0%} of the time of all kernels, {row.collective_ns / row.collective_count / 1e3:.0f} us"
+        " each; how much of it computation hides, and how much is waiting for another rank, no sum tells",
+        evidence=(
+            Evidence("collectives", share, "share of the time of all kernels"),
+            Evidence("collectives", row.collective_count, "kernels"),
+        ),
+        severity=Severity.MEDIUM if share >= THRESHOLDS["min_share"].value else Severity.LOW,
+        confidence=0.6,
+        question="give the recordings of all ranks, `doctor diagnose RANKS/`: they show which collectives run alone, and who is waited for.",
+    )
+
+
 FIXES = (
     Fix(
         "vllm",
@@ -176,4 +208,5 @@ RULE = Rule(
     fixes=FIXES,
     verify="record again: exposed communication is under 10 % of the window.",
     doc=__doc__,
+    also=(Sign(("profile_sum",), ABOUT.needs, SUMS_SQL, CollectiveSums, judge_sums),),
 )

@@ -22,6 +22,8 @@ from doctor.rule import (
     Finding,
     Fix,
     Rule,
+    Severity,
+    Sign,
     Stage,
     Target,
     Threshold,
@@ -39,6 +41,9 @@ ABOUT = About(
 
 THRESHOLDS = {
     "min_per_step": Threshold(0.1, "allocation calls a step", source="own H200 recordings; FlashMLA PR#87"),
+    "min_sum_calls": Threshold(1000, "calls", source="a caching allocator makes some hundreds while it fills its pool"),
+    "most_apart": Threshold(100, "kernels a call", source="at least one in every few layers"),
+    "min_sum_share": Threshold(0.1, "share of the time in calls", source="below it they cost next to nothing"),
     "min_steps": Threshold(
         3, "steps with allocations", source="a cause seen once or twice is not what the run is made of"
     ),
@@ -103,6 +108,40 @@ def judge(row: Allocations) -> Verdict:
     )
 
 
+SUMS_SQL = """
+SELECT alloc_count, alloc_ns, api_ns, greatest(kernel_count, launch_count) AS work_count FROM profile_total
+WHERE api_ns > 0 ORDER BY alloc_ns / api_ns DESC, run_id LIMIT 1
+"""
+
+
+class AllocationSums(NamedTuple):
+    """Allocating calls of a whole profile against its kernels."""
+
+    alloc_count: int
+    alloc_ns: int
+    api_ns: int
+    work_count: int
+
+
+def judge_sums(row: AllocationSums) -> Verdict:
+    """So many that they cannot all be the start's."""
+    share = row.alloc_ns / row.api_ns
+    is_often = row.alloc_count * THRESHOLDS["most_apart"].value >= row.work_count
+    if row.alloc_count < THRESHOLDS["min_sum_calls"].value or not is_often or share < THRESHOLDS["min_sum_share"].value:
+        return None
+    return Finding(
+        summary=f"{row.alloc_count:,} calls of cudaMalloc and cudaFree for {row.work_count:,} kernels take {share:.0%} of the time in calls; which of them"
+        " belong to the start no sum tells",
+        evidence=(
+            Evidence("allocating calls", share, "share of the time in calls"),
+            Evidence("allocating calls", row.alloc_count, "calls"),
+        ),
+        severity=Severity.MEDIUM,
+        confidence=0.6,
+        question="look at the recording itself, `doctor diagnose REPORT.nsys-rep`: calls stand in every step, or in the start alone.",
+    )
+
+
 FIXES = (
     Fix(
         "pytorch",
@@ -157,4 +196,5 @@ RULE = Rule(
     fixes=FIXES,
     verify="record again: no cudaMalloc or cudaFree after warm-up.",
     doc=__doc__,
+    also=(Sign(("profile_sum",), ABOUT.needs, SUMS_SQL, AllocationSums, judge_sums),),
 )

@@ -13,6 +13,9 @@ launch returns only when its kernel has ended. Then at least 95 % of the launche
 longer ones than a launch takes among them; the win is the run replayed with launches that return 2 us before their
 kernels start. Launches of CUDA graphs are not counted.
 
+The sums of `nsys stats` and nvprof tell the same at most as a question: a waiting call for every 32 kernels or fewer, which no sum can
+show the cost of.
+
 When it is not this: a wait behind a busy device costs nothing, however long the call is: the replay then finds no win
 and the waits are named under ruled out. A kernel ends before its launch returns by chance where the host is
 held up, never nearly always. A tool that runs one kernel at a time (compute-sanitizer, a serialising profiler) makes
@@ -31,6 +34,7 @@ from doctor.rule import (
     Finding,
     Fix,
     Rule,
+    Severity,
     Sign,
     Stage,
     Target,
@@ -61,6 +65,11 @@ THRESHOLDS = {
     "longer_ns": Threshold(5_000, "ns", source="a launch takes 2 to 5 us: a kernel so long ends behind it"),
     "min_longer": Threshold(24, "launches", source="four a layer; fewer are less than a small model"),
     "lead_ns": Threshold(2_000, "ns", source="own H200 recordings: a kernel starts 1 to 5 us after its launch"),
+    "most_apart": Threshold(
+        32, "kernels a wait", source="NVIDIA/TensorRT-LLM PR#16680: one wait a layer of 10 to 30 kernels"
+    ),
+    "min_sum_waits": Threshold(100, "waits", source="fewer are one a step, or the start's"),
+    "min_sum_share": Threshold(0.05, "share of the time in calls", source="below it they cost next to nothing"),
     "small_copy_bytes": Threshold(65_536, "bytes", source="CUDA Runtime API: copies up to 64 KiB are staged"),
 }
 
@@ -242,6 +251,43 @@ def judge_blocking(row: BlockingLaunches) -> Verdict:
     )
 
 
+SUMS_SQL = """
+SELECT wait_count, sync_ns, api_ns, work_count
+FROM (SELECT *, sync_count + blocking_copy_count AS wait_count, greatest(kernel_count, launch_count) AS work_count FROM profile_total)
+WHERE wait_count > 0 AND api_ns > 0 AND NOT is_graphed AND NOT is_staged ORDER BY work_count / wait_count, run_id LIMIT 1
+"""
+
+
+class WaitSums(NamedTuple):
+    """Waiting calls of a whole profile against its kernels."""
+
+    wait_count: int
+    sync_ns: int
+    api_ns: int
+    work_count: int
+
+
+def judge_sums(row: WaitSums) -> Verdict:
+    """A wait for every few kernels: no sum tells whether the device idles behind it."""
+    apart, share = row.work_count / row.wait_count, row.sync_ns / row.api_ns
+    if row.wait_count < THRESHOLDS["min_sum_waits"].value or not 0 < apart <= THRESHOLDS["most_apart"].value:
+        return None
+    if share < THRESHOLDS["min_sum_share"].value:
+        return None
+    return Finding(
+        summary=f"{row.wait_count:,} calls wait for the device, one for every {apart:.0f} kernels, and take {share:.0%} of the time in calls; how long"
+        " the device idles behind them no sum tells",
+        evidence=(
+            Evidence("kernels between two waits", apart, "kernels"),
+            Evidence("waiting calls", row.wait_count, "calls"),
+            Evidence("of the time in calls", share, "share"),
+        ),
+        severity=Severity.MEDIUM,
+        confidence=0.6,
+        question="look at the recording itself, `doctor diagnose REPORT.nsys-rep`: the device idles behind each wait, or it works on.",
+    )
+
+
 BLOCKING_FIXES = (
     Fix(
         "system",
@@ -306,5 +352,8 @@ RULE = Rule(
     fixes=FIXES,
     verify="record again: waits per step fall to one or two, and the step gets shorter by about the expected gain.",
     doc=__doc__,
-    also=(Sign(ABOUT.reads, ABOUT.needs, BLOCKING_SQL, BlockingLaunches, judge_blocking),),
+    also=(
+        Sign(ABOUT.reads, ABOUT.needs, BLOCKING_SQL, BlockingLaunches, judge_blocking),
+        Sign(("profile_sum",), ABOUT.needs, SUMS_SQL, WaitSums, judge_sums),
+    ),
 )

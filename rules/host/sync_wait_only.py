@@ -4,7 +4,8 @@ What happens: a host that is ahead of the device has to wait somewhere, and a Py
 in synchronize() or .item(). Nothing is wrong: the device is the bottleneck.
 
 How it is detected: waiting calls take at least a tenth of the window and the device is busy for nine tenths of it. This is
-only ever said under ruled out.
+only ever said under ruled out. In the sums of `nsys stats` and nvprof: waits take 30 % of the time in calls and more, and there is one for 64
+kernels or more.
 
 When it is not this: where the device idles after the waits, `sync-in-step` says what they cost.
 """
@@ -16,6 +17,7 @@ from doctor.rule import (
     Cleared,
     Fix,
     Rule,
+    Sign,
     Stage,
     Threshold,
     Verdict,
@@ -32,6 +34,10 @@ ABOUT = About(
 
 THRESHOLDS = {
     "min_wait_share": Threshold(0.1, "share of the window", source="less is not seen in a host profile"),
+    "min_sum_share": Threshold(0.3, "share of the time in calls", source="less is not what a reader of sums looks at"),
+    "least_apart": Threshold(
+        64, "kernels a wait", source="a step of a small model; healthy engines wait once or twice in it"
+    ),
     "max_idle_share": Threshold(0.1, "share of the window", source="rule of thumb: the device is the bottleneck"),
 }
 
@@ -61,6 +67,32 @@ def judge(row: Waits) -> Verdict:
     )
 
 
+SUMS_SQL = """
+SELECT sync_count, sync_ns, api_ns, greatest(kernel_count, launch_count) AS work_count
+FROM profile_total WHERE sync_count > 0 AND api_ns > 0 AND NOT is_graphed AND greatest(kernel_count, launch_count) > 0 ORDER BY run_id LIMIT 1
+"""
+
+
+class WaitSums(NamedTuple):
+    """Waiting calls of a whole profile against its kernels."""
+
+    sync_count: int
+    sync_ns: int
+    api_ns: int
+    work_count: int
+
+
+def judge_sums(row: WaitSums) -> Verdict:
+    """Long waits that are few: the host is ahead, and waits for what it has queued."""
+    share, apart = row.sync_ns / row.api_ns, row.work_count / row.sync_count
+    if share < THRESHOLDS["min_sum_share"].value or apart < THRESHOLDS["least_apart"].value:
+        return None
+    return Cleared(
+        f"{format_counted(row.sync_count, 'wait takes', 'waits take')} {share:.0%} of the time in calls, one for {apart:,.0f} kernels: the host waits for"
+        " what it has queued"
+    )
+
+
 FIXES = (
     Fix(
         "system",
@@ -79,4 +111,5 @@ RULE = Rule(
     fixes=FIXES,
     verify="nothing to verify.",
     doc=__doc__,
+    also=(Sign(("profile_sum",), ABOUT.needs, SUMS_SQL, WaitSums, judge_sums),),
 )

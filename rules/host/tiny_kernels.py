@@ -4,7 +4,8 @@ What happens: an operator on a few rows takes 2 us on any GPU. Chains of such op
 element-wise operators, a rotary embedding as eight) cost their launches, not their arithmetic.
 
 How it is detected: at least half of the kernels are shorter than the usual time from launch to launch, and a step has
-at least 200 of them. It never owns time: it names the operators to fuse under a run that is bound by dispatch.
+at least 200 of them. It never owns time: it names the operators to fuse under a run that is bound by dispatch. In the sums of
+`nsys stats` and nvprof it speaks for itself: a kernel takes less than its launch at the mean.
 
 When it is not this: small kernels behind a full queue or inside a CUDA graph cost next to nothing; that is said under
 ruled out.
@@ -18,6 +19,8 @@ from doctor.rule import (
     Finding,
     Fix,
     Rule,
+    Severity,
+    Sign,
     Stage,
     Threshold,
     Verdict,
@@ -37,6 +40,7 @@ THRESHOLDS = {
     "min_share": Threshold(
         0.5, "share of kernels", source="own H200 recording of an eager decoder: 9,446 kernels, busy 6.8 %"
     ),
+    "min_sum_kernels": Threshold(1000, "kernels", source="fewer are a start, or a few steps of a small model"),
     "min_per_step": Threshold(200, "kernels a step", source="own H200 recordings"),
 }
 
@@ -90,6 +94,44 @@ def judge(row: ShortKernels) -> Verdict:
     )
 
 
+SUMS_SQL = """
+SELECT kernel_count, listed_kernel_ns AS kernel_ns, launch_count, launch_ns, (SELECT string_agg(family || ' ' || part_count, ', ') FROM (
+        SELECT family, sum(call_count) AS part_count FROM profile_work WHERE report = 'kernel' AND profile_work.run_id = profile_total.run_id
+        GROUP BY family ORDER BY part_count DESC, family LIMIT 3)) AS families
+FROM profile_total
+WHERE kernel_count > 0 AND launch_count > 0 AND NOT is_graphed ORDER BY launch_ns / greatest(kernel_ns, 1) DESC, run_id LIMIT 1
+"""
+
+
+class LaunchSums(NamedTuple):
+    """Launching calls of a whole profile against the kernels."""
+
+    kernel_count: int
+    kernel_ns: int
+    launch_count: int
+    launch_ns: int
+    families: str | None
+
+
+def judge_sums(row: LaunchSums) -> Verdict:
+    """A launch takes longer than the kernel it launches: one thread cannot keep the device busy."""
+    mean_ns, call_ns = row.kernel_ns / row.kernel_count, row.launch_ns / row.launch_count
+    if row.kernel_count < THRESHOLDS["min_sum_kernels"].value or mean_ns > call_ns:
+        return None
+    return Finding(
+        summary=f"{row.kernel_count:,} kernels take {mean_ns / 1e3:.1f} us each and their launches {call_ns / 1e3:.1f} us: a thread that launches them"
+        f" cannot keep the device busy; most of them: {row.families}",
+        evidence=(
+            Evidence("a kernel", mean_ns / 1e3, "us, mean"),
+            Evidence("a launch", call_ns / 1e3, "us, mean"),
+            Evidence("kernels", row.kernel_count, "kernels"),
+        ),
+        severity=Severity.MEDIUM,
+        confidence=0.65,
+        question="look at the recording itself, `doctor diagnose REPORT.nsys-rep`: how long the device idles with an empty queue, which no sum tells.",
+    )
+
+
 FIXES = (
     Fix(
         "pytorch",
@@ -132,4 +174,5 @@ RULE = Rule(
     fixes=FIXES,
     verify="record again: kernels per step fall.",
     doc=__doc__,
+    also=(Sign(("profile_sum",), ABOUT.needs, SUMS_SQL, LaunchSums, judge_sums),),
 )

@@ -9,6 +9,9 @@ are invisible in gaps, since the copy itself keeps the device busy: the win is t
 copies at the rate of pinned memory on a stream of their own, which still has to carry every byte. Where the same sizes
 come up again and again, the most that can be won is the run without them: what keeping the data on the device gives.
 
+In the sums of `nsys stats` and nvprof: copying calls take a fifth of the time in calls and at least twice as long as the device's copies of
+large pieces. That is a question, since no sum names the kind of memory.
+
 When it is not this: copies of a few bytes (positions, tokens) cost their launch and nothing more. Weights that come up
 again every step should stay on the device: pinning them is second best. A load phase before the steady window is not
 counted.
@@ -27,6 +30,7 @@ from doctor.rule import (
     Fix,
     Rule,
     Severity,
+    Sign,
     Stage,
     Target,
     Threshold,
@@ -207,6 +211,43 @@ def judge(row: LargeCopies) -> Verdict:
     )
 
 
+SUMS_SQL = """
+SELECT copy_call_count, copy_call_ns, api_ns, nullif(device_copy_ns, 0) AS device_copy_ns, h2d_bytes / nullif(h2d_ns / 1e9, 0) AS bytes_per_s
+FROM profile_total WHERE is_staged ORDER BY copy_call_ns / api_ns DESC, run_id LIMIT 1
+"""
+
+
+class CopySums(NamedTuple):
+    """Copying calls of a whole profile against what the device copied."""
+
+    copy_call_count: int
+    copy_call_ns: int
+    api_ns: int
+    device_copy_ns: int | None
+    bytes_per_s: float | None
+
+
+def judge_sums(row: CopySums) -> Verdict:
+    """Calls that last longer than their copies stage them; the kind of memory itself is in no sum."""
+    share, call_us = row.copy_call_ns / row.api_ns, row.copy_call_ns / row.copy_call_count / 1e3
+    ratio = None if row.device_copy_ns is None else row.copy_call_ns / row.device_copy_ns
+    against = "" if ratio is None else f", {ratio:.1f} times as long as the device copies"
+    return Finding(
+        summary=f"{row.copy_call_count:,} copying calls take {share:.0%} of the time in calls, {call_us:.0f} us each{against}: calls from pinned memory"
+        " return in a few us",
+        evidence=(
+            Evidence("copying calls", share, "share of the time in calls"),
+            Evidence("a copying call", call_us, "us"),
+            *((Evidence("time in calls against the device's", ratio, "x"),) if ratio is not None else ()),
+            *((Evidence("rate up", row.bytes_per_s, "bytes/s"),) if row.bytes_per_s else ()),
+        ),
+        severity=Severity.MEDIUM,
+        confidence=0.65 if ratio is not None else 0.45,
+        question="the recording itself names the kind of memory of each copy: `doctor diagnose REPORT.nsys-rep`; in it srcKind is Pageable, or the calls"
+        " wait for something else.",
+    )
+
+
 KEEP_RESIDENT = Fix(
     "pytorch",
     "keep on the device what comes up again every step (weights, tables): move it once, before the loop",
@@ -275,4 +316,5 @@ RULE = Rule(
     verify="record again: these copies are gone, or their source kind is Pinned, their rate the link's (20 GB/s and more on"
     " PCIe 4), and they overlap kernels.",
     doc=__doc__,
+    also=(Sign(("profile_sum",), ABOUT.needs, SUMS_SQL, CopySums, judge_sums),),
 )

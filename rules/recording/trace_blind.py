@@ -4,7 +4,7 @@ What happens: a recording at graph level has one row a CUDA graph launch; what r
 host calls cannot say why the device idles. Both are easily read as health, or as idleness.
 
 How it is detected: graph rows that hold most of the device's time; device work without any API call; ranks that the
-recordings say there are and that are missing from the evidence.
+recordings say there are and that are missing from the evidence; sums of `nsys stats` or nvprof without the recording that they were made from.
 
 When it is not this: a graph row is busy time, never idle time, and steps are still seen. Missing launches are
 `capture-fault`.
@@ -111,6 +111,43 @@ def judge_missing(row: Missing) -> Verdict:
     )
 
 
+SUMS_SQL = """
+SELECT count(*) AS row_count, count(DISTINCT run_id) AS run_count, string_agg(DISTINCT report, ', ' ORDER BY report) AS reports FROM profile_work
+HAVING count(*) > 0 AND NOT EXISTS (SELECT 1 FROM timeline_source)
+"""
+
+
+class Sums(NamedTuple):
+    """Sums of a profile without its time-line."""
+
+    row_count: int
+    run_count: int
+    reports: str
+
+
+def judge_sums(row: Sums) -> Verdict:
+    """Name what no sum holds."""
+    return Finding(
+        summary=f"sums of a profile ({row.reports}) tell neither order nor overlap nor idle time, and hold loading and warm-up too: what is said of them"
+        " here is a question to the recording, and promises nothing",
+        evidence=(Evidence("rows of sums", row.row_count, "rows"),),
+        severity=Severity.INFO,
+        confidence=0.95,
+        fixes=SUMS_FIXES,
+        verify="diagnose the recording: each finding has a place on the time-line and a promise.",
+        title="Sums alone hide the time-line",
+    )
+
+
+SUMS_FIXES = (
+    Fix(
+        "system",
+        "doctor diagnose REPORT.nsys-rep, the file that `nsys stats` was run on; else record again: nsys profile --trace=cuda,nvtx --sample=none"
+        " --cpuctxsw=none --cuda-graph-trace=node -o trace COMMAND",
+        "gaps, waits and overlap are seen on the time-line",
+        source="https://docs.nvidia.com/nsight-systems/UserGuide/index.html",
+    ),
+)
 GRAPH_FIXES = (
     Fix(
         "system",
@@ -160,5 +197,6 @@ RULE = Rule(
             row=Missing,
             judge=judge_missing,
         ),
+        Sign(("profile_sum",), ("nsys-report",), SUMS_SQL, Sums, judge_sums),
     ),
 )

@@ -13,7 +13,7 @@ dictionary-encoded strings under the name `<what>`; `doctor.case.load` interns t
 
 from __future__ import annotations
 
-from doctor.case.schema import cluster, device_state, engine_log, host, memory, origin, timeline
+from doctor.case.schema import cluster, device_state, engine_log, host, memory, origin, sums, timeline
 from doctor.case.schema.columns import metadata
 from doctor.case.schema.origin import SCHEMA_VERSION
 
@@ -27,6 +27,7 @@ __all__ = [
     "memory",
     "metadata",
     "origin",
+    "sums",
     "timeline",
 ]
 

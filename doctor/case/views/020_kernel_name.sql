@@ -10,7 +10,7 @@ CREATE TYPE IF NOT EXISTS work_precision AS ENUM ('fp64', 'fp32', 'tf32', 'bf16'
 
 CREATE TABLE kernel_name AS
 WITH used AS (
-    SELECT DISTINCT coalesce(name_id, short_name_id) AS name_id FROM kernel
+    SELECT coalesce(name_id, short_name_id) AS name_id FROM kernel UNION SELECT name_id FROM profile_sum WHERE report = 'kernel'
 ),
 named AS (
     SELECT name_id, text AS name, lower(text) AS word FROM used JOIN text ON text.text_id = used.name_id

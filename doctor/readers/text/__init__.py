@@ -8,6 +8,8 @@ from typing import cast
 from doctor.readers.text.scanner import Scanner
 
 _SCANNERS: tuple[tuple[str, str], ...] = (
+    ("profile_sums", "ProfileSumsScanner"),
+    ("operator_table", "OperatorTableScanner"),
     ("expert_log", "ExpertLogScanner"),
     ("engine_log", "EngineLogScanner"),
     ("command_line", "CommandLineScanner"),
