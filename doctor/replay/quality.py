@@ -15,7 +15,7 @@ from doctor.replay.schedule import replay as replay_pieces
 MAX_IDENTITY_ERROR = 0.05
 MAX_CLASS_MEDIAN_ERROR = 0.10
 MAX_TIED_SHARE = 0.50
-"""Above this share of operations without a launch on the main thread, a replay of the host says little."""
+"""Above this share of operations without a recorded launch, a replay of the host says little."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _reasons(run: Run, identity: float, medians: float) -> list[str]:
     reasons = []
     tied = float(run.ops.is_tied[run.ops.op_id >= 0].mean())
     if tied > MAX_TIED_SHARE:
-        reasons.append(f"{tied:.0%} of the device work was not launched by the main thread of its process")
+        reasons.append(f"{tied:.0%} of the device work has no launch in the recording")
     if identity > MAX_IDENTITY_ERROR:
         reasons.append(f"the replay of the untouched run is off by {identity:.1%}")
     if medians > MAX_CLASS_MEDIAN_ERROR:

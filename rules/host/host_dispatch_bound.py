@@ -8,8 +8,8 @@ How it is detected: a gap on the device counts as caused by dispatch when the op
 us of the return of its launch call, so that nothing stood in the queue. The gain is not the sum of those gaps, which
 would promise ten times too much: the run is replayed with launches of 1.5 us and no ordinary silence between calls,
 and only in steps that come back at least three times. A prefill that happens once is not what a serving process
-spends its life in; it is reported as low at most. Where several threads of one process launch at the same time, nobody can say
-what one of them would do without the others: there the idle time outside of loading gives the severity, and no win is promised.
+spends its life in; it is reported as low at most. Where several threads of one process launch at the same time, each is replayed as a
+host of its own; the cure is one of them alone with the rows of all, as quick as launches are in which the others are not at work.
 A table of one load at two SM clocks shows it too: the device is not always busy, and the lower clock costs next to nothing.
 
 When it is not this: one long silence a step is `step-gap-scheduler`, and so is any silence between graphs that hold
@@ -51,11 +51,6 @@ ABOUT = About(
 )
 
 THRESHOLDS = {
-    "empty_queue_ns": Threshold(
-        10_000,
-        "ns from the return of a launch to the start of its work",
-        source="own H200 recordings: 91 % of launches lie within 5 us, 7 % above 20 us, 0.6 % between",
-    ),
     "min_idle_share": Threshold(0.02, "share of the window", source="below this nothing can be won"),
     "min_steps": Threshold(3, "steps", source="a cause seen once or twice is not what the run is made of"),
     "min_same_share": Threshold(0.8, "share of the kernels", source="one kernel in a loop is its own step"),
@@ -69,59 +64,9 @@ THRESHOLDS = {
     ),
 }
 
-SQL = """
-WITH empty_queue AS (
-    SELECT sum(gap.end_ns - gap.start_ns) AS idle_ns, count(*) AS gap_count,
-        arg_max(gap.start_ns, gap.end_ns - gap.start_ns) AS longest_start_ns, arg_max(gap.end_ns, gap.end_ns -
-        gap.start_ns) AS longest_end_ns
-    FROM device_gap AS gap
-    JOIN launch ON launch.device_op_id = gap.next_device_op_id
-    JOIN device_op AS op ON op.device_op_id = gap.next_device_op_id
-    JOIN host_call AS call ON call.host_call_id = launch.host_call_id
-    WHERE op.start_ns - call.end_ns < $empty_queue_ns AND call.call_class IN ('launch', 'memset', 'copy')
-),
-step_work AS (
-    SELECT count(*) FILTER (call_class = 'launch') AS launch_count, count(DISTINCT step_id) AS step_count
-    FROM thread_call WHERE step_kind = 'usual'
-),
-kernel_work AS (
-    SELECT median(end_ns - start_ns) AS kernel_median_ns, count(*) AS kernel_count
-    FROM device_op, steady_window WHERE kind = 'kernel' AND start_ns >= from_ns AND start_ns < until_ns
-),
-same_kernel AS (
-    SELECT max(same_count) AS same_count FROM (
-        SELECT count(*) AS same_count FROM device_op, steady_window
-        WHERE kind = 'kernel' AND start_ns >= from_ns AND start_ns < until_ns GROUP BY name_id, grid_blocks)
-),
-marked AS (
-    SELECT count(*) AS marked_count FROM step WHERE chosen_by LIKE 'nvtx:%'
-),
-pace AS (
-    SELECT median(usual_interval_ns) AS launch_interval_ns FROM launch_pace JOIN launching_thread USING (source_id,
-    pid, tid) WHERE is_main
-),
-crowd AS (
-    SELECT max(thread_count) AS thread_count, min(repeated_share) AS repeated_share FROM crowded_launch
-),
-loading AS (  -- threads may load at the same time
-    SELECT sum(greatest(end_ns - fresh_ns, 0)) AS load_ns FROM (
-        SELECT end_ns, greatest(start_ns, coalesce(max(end_ns) OVER (ORDER BY start_ns, end_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0))
-            AS fresh_ns FROM library_load)
-),
-locked AS (  -- waits for a condition that last no longer than a thread waits before it asks for Python's lock again
-    SELECT sum(end_ns - start_ns) / any_value(until_ns - from_ns) / count(DISTINCT tid) AS lock_share
-    FROM (SELECT source_id, tid, name_id, start_ns + shift_ns AS start_ns, end_ns + shift_ns AS end_ns FROM os_call JOIN timeline_source USING (source_id))
-    SEMI JOIN launching_thread USING (source_id, tid) JOIN text ON text_id = name_id, steady_window
-    WHERE regexp_matches(text.text, '^pthread_cond_(timed|clock)wait') AND end_ns - start_ns <= 6000000 AND start_ns >= from_ns AND end_ns <= until_ns
-),
-devices AS (
-    SELECT count(*) AS device_count, sum(busy_ns) AS busy_ns FROM device_busy
-)
-SELECT until_ns - from_ns AS window_ns, devices.device_count, devices.busy_ns, empty_queue.idle_ns,
-empty_queue.gap_count,
-    longest_start_ns, longest_end_ns, launch_count, step_count, kernel_median_ns, kernel_count, launch_interval_ns, same_count, marked_count,
-    crowd.thread_count, crowd.repeated_share, coalesce(load_ns, 0)::BIGINT AS load_ns, coalesce((SELECT sum(idle_ns) FROM pause), 0)::BIGINT AS pause_idle_ns, lock_share
-FROM steady_window, devices, empty_queue, step_work, kernel_work, pace, same_kernel, marked, crowd, loading, locked
+SQL = """SELECT window_ns, device_count, busy_ns, idle_ns, gap_count, longest_start_ns, longest_end_ns, launch_count, step_count, kernel_median_ns, kernel_count,
+    launch_interval_ns, same_count, marked_count, thread_count, repeated_share, load_ns, pause_idle_ns, lock_share
+FROM launch_scene
 """
 
 
@@ -176,34 +121,45 @@ class Dispatch(NamedTuple):
 def cure(*, recurring: bool) -> Cure:
     """Launches of 1.5 us, no ordinary silence, no housekeeping calls; in usual steps only where `recurring`."""
     where = "call.step_kind = 'usual'" if recurring else "true"
-    outside_loads = (
-        "NOT EXISTS (SELECT 1 FROM code_load AS load WHERE load.source_id = call.source_id AND load.pid = call.pid"
-        " AND load.tid = call.tid AND load.interval_id = call.interval_id)"
+    of_no = (
+        "(call.source_id, call.pid, call.tid, call.interval_id) NOT IN (SELECT source_id, pid, tid, interval_id FROM"
     )
+    uncaptured = f"{of_no} graph_capture)"  # what is launched in a capture is that capture's cost
+    outside_loads = f"{uncaptured} AND {of_no} code_load)"
     calls = f"SELECT host_call_id FROM thread_call AS call WHERE {where}"
+    launches = f"{calls} AND call_class = 'launch' AND {uncaptured}"
+    others = f"{calls} AND call_class IN ('other', 'event', 'memset', 'module') AND {outside_loads}"
+    silences = (
+        f"SELECT host_call_id FROM thread_call AS call JOIN launch_pace USING (source_id, pid, tid)"
+        f" WHERE {where} AND silence_ns <= pause_ns AND {outside_loads}"
+    )
     return Cure(
         steps=(
-            CureStep(
-                Target.HOST_CALL,
-                Act.SET_DURATION_NS,
-                f"{calls} AND call_class = 'launch'",
-                value=THRESHOLDS["launch_ns"].value,
-            ),
-            CureStep(
-                Target.HOST_CALL,
-                Act.REMOVE,
-                f"{calls} AND call_class IN ('other', 'event', 'memset', 'module') AND {outside_loads}",
-            ),
-            CureStep(
-                Target.SILENCE,
-                Act.SET_DURATION_NS,
-                f"SELECT host_call_id FROM thread_call AS call JOIN launch_pace USING (source_id, pid, tid)"
-                f" WHERE {where} AND silence_ns <= pause_ns AND {outside_loads}",
-                value=0,
-            ),
+            CureStep(Target.HOST_CALL, Act.SET_DURATION_NS, launches, value=THRESHOLDS["launch_ns"].value),
+            CureStep(Target.HOST_CALL, Act.REMOVE, others),
+            CureStep(Target.SILENCE, Act.SET_DURATION_NS, silences, value=0),
         ),
         spread=1.3,
     )
+
+
+_OTHERS = "SELECT host_call_id FROM crowded_call WHERE launcher > 0"
+_KEPT = "SELECT host_call_id, left_share FROM crowded_call WHERE launcher = 0"
+BATCHED = Cure(  # one thread launches for all: nobody is in its way, and its kernels hold the rows of all
+    steps=(
+        CureStep(Target.DEVICE_OP, Act.REMOVE, "SELECT device_op_id FROM crowded_op WHERE launcher > 0"),
+        CureStep(Target.HOST_CALL, Act.REMOVE, _OTHERS),
+        CureStep(Target.SILENCE, Act.REMOVE, _OTHERS),
+        CureStep(Target.SILENCE, Act.SCALE, _KEPT),
+        CureStep(Target.HOST_CALL, Act.SCALE, f"{_KEPT} AND call_class NOT IN ('sync', 'copy', 'alloc', 'graph')"),
+        CureStep(Target.DEVICE_OP, Act.SCALE, "SELECT device_op_id, growth FROM crowded_op WHERE launcher = 0"),
+    ),
+    spread=1.5,
+    at_most=(
+        CureStep(Target.SILENCE, Act.REMOVE, "SELECT host_call_id FROM crowded_call WHERE is_at_work OR is_loading"),
+        *cure(recurring=False).steps,
+    ),
+)
 
 
 def judge(row: Dispatch) -> Verdict:
@@ -270,7 +226,7 @@ def _crowded(row: Dispatch, idle_share: float) -> Finding:
             Evidence("median kernel", (row.kernel_median_ns or 0) / 1e3, "us"),
             Evidence("device busy", row.busy_ns / (row.window_ns * row.device_count), "share of window"),
         ),
-        severity=Severity.of_share(row.free_share),
+        cure=BATCHED,
         confidence=0.85,
         label=f"{row.thread_count} threads launch in each other's way",
         fixes=(*CROWD_FIXES, *FIXES[:1]),

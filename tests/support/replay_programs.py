@@ -117,7 +117,9 @@ def _recording(
     launched = np.asarray([id_of.get(op[3], -1) for op in ops], dtype=np.int64)
     is_graph, holds_host = columns[4].astype(np.bool_), columns[5].astype(np.bool_)
     return Recording(
-        lambda: RecordedCalls(names, process, np.arange(processes), start.astype(np.float64), end.astype(np.float64), names, function),
+        lambda: RecordedCalls(
+            names, process, np.arange(processes), start.astype(np.float64), end.astype(np.float64), names, function
+        ),
         lambda: RecordedOps(
             np.arange(len(ops)),
             columns[2],

@@ -16,6 +16,9 @@ from doctor.case.arrays.intervals import ThreadCalls
 MOST_SHARED_TIME = 0.005
 """Launching threads take turns where two of them are inside a call for less of their time than this. In recordings of
 forward and backward threads it is 0.0000, where threads run the model side by side 0.03 to 0.08."""
+MOST_CHANGES = 0.05
+"""Nor is a call in twenty, or more, of another thread than the one before: one in a hundred where a backward pass has
+a thread of its own, one in three where threads stand in each other's way, though they are hardly in a call at once."""
 
 
 def as_rows(calls: HostCalls, here: ThreadCalls) -> pa.Table:
@@ -44,12 +47,13 @@ def as_rows(calls: HostCalls, here: ThreadCalls) -> pa.Table:
 
 def _lanes(members: Code, calls: HostCalls, at: Code) -> Code:
     """Of each thread a number that it shares with those that it takes turns with."""
-    start, end = calls.start[at], calls.end[at]
+    start, end, thread = calls.start[at], calls.end[at], calls.thread[at]
     ended = np.maximum.accumulate(end)
     shared = np.maximum(np.minimum(ended[:-1], end[1:]) - start[1:], 0).sum()
-    if shared <= MOST_SHARED_TIME * (end - start).sum():
+    is_rare = np.count_nonzero(thread[1:] != thread[:-1]) < MOST_CHANGES * len(at)
+    if is_rare and shared <= MOST_SHARED_TIME * (end - start).sum():
         return np.zeros(len(members), dtype=np.int32)
-    return _one_after_the_other(np.searchsorted(members, calls.thread[at]), len(members), start, end)
+    return _one_after_the_other(np.searchsorted(members, thread), len(members), start, end)
 
 
 def _one_after_the_other(thread: Int, count: int, start: Int, end: Int) -> Code:

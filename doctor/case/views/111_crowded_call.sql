@@ -1,6 +1,6 @@
 -- crowded_call: calls of crowded processes. `left_share` is what is left of the time that the host takes for one, and of the silence before, where its
 -- launcher works alone and lives on: nothing of what a new thread loads with its first launches, a quarter of all. Where too little was launched by
--- one alone, the host takes 0.7 times as long for each that is at work: on an H200, 1.25 to 1.4 for two threads, 2.2 for three, 4.1 for four.
+-- one alone, the host takes 0.75 times as long for each that is at work: on an H200, 1.25 to 1.4 for two threads, 2.2 for three, 4.1 for four.
 CREATE VIEW crowded_call AS
 WITH loading AS (
     SELECT source_id, pid, tid, interval_id FROM code_load
@@ -8,7 +8,7 @@ WITH loading AS (
     WHERE interval_id <= 0.25 * interval_count
 )
 SELECT call.host_call_id, source_id, pid, tid, interval_id, launcher, call.call_class, is_at_work, loading.interval_id IS NOT NULL AS is_loading,
-    if(is_loading, 0, if(is_at_work, least(1 / coalesce(if(compared_count >= 30, stretch, NULL), 0.7 * at_work), 1), 1)) AS left_share
+    if(is_loading, 0, if(is_at_work, least(1 / coalesce(if(compared_count >= 30, stretch, NULL), 0.75 * at_work), 1), 1)) AS left_share
 FROM crowded_interval JOIN thread_call AS call USING (source_id, pid, tid, interval_id) LEFT JOIN crowd_pace USING (source_id, pid, at_work)
 LEFT JOIN loading USING (source_id, pid, tid, interval_id);
 
