@@ -207,7 +207,7 @@ def _read_calls(
 ) -> RecordedCalls:
     """Calls of every launching thread of each process."""
     place: dict[tuple[int | None, ...], int] = {process: at for at, process in enumerate(processes)}
-    rows = cursor.execute("SELECT source_id, pid, launcher, tid FROM launcher ORDER BY ALL").fetchall()
+    rows = cursor.execute("SELECT source_id, pid, launcher_id, tid FROM launcher ORDER BY ALL").fetchall()
     launchers = [(*process, 0) for process in processes]
     launchers += sorted({row[:3] for row in rows if row[2] > 0 and row[:2] in place})
     number = {key: at for at, key in enumerate(launchers)}

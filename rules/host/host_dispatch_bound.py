@@ -143,16 +143,16 @@ def cure(*, recurring: bool) -> Cure:
     )
 
 
-_OTHERS = "SELECT host_call_id FROM crowded_call WHERE launcher > 0"
-_KEPT = "SELECT host_call_id, left_share FROM crowded_call WHERE launcher = 0"
+_OTHERS = "SELECT host_call_id FROM crowded_call WHERE launcher_id > 0"
+_KEPT = "SELECT host_call_id, left_share FROM crowded_call WHERE launcher_id = 0"
 BATCHED = Cure(  # one thread launches for all: nobody is in its way, and its kernels hold the rows of all
     steps=(
-        CureStep(Target.DEVICE_OP, Act.REMOVE, "SELECT device_op_id FROM crowded_op WHERE launcher > 0"),
+        CureStep(Target.DEVICE_OP, Act.REMOVE, "SELECT device_op_id FROM crowded_op WHERE launcher_id > 0"),
         CureStep(Target.HOST_CALL, Act.REMOVE, _OTHERS),
         CureStep(Target.SILENCE, Act.REMOVE, _OTHERS),
         CureStep(Target.SILENCE, Act.SCALE, _KEPT),
         CureStep(Target.HOST_CALL, Act.SCALE, f"{_KEPT} AND call_class NOT IN ('sync', 'copy', 'alloc', 'graph')"),
-        CureStep(Target.DEVICE_OP, Act.SCALE, "SELECT device_op_id, growth FROM crowded_op WHERE launcher = 0"),
+        CureStep(Target.DEVICE_OP, Act.SCALE, "SELECT device_op_id, 1 / alone_share FROM crowded_op WHERE launcher_id = 0"),
     ),
     spread=1.5,
     at_most=(

@@ -40,7 +40,7 @@ def as_rows(calls: HostCalls, here: ThreadCalls) -> pa.Table:
             "source_id": spelled(launching, [key[0] for key in keys], pa.int16()),
             "pid": spelled(launching, [key[1] for key in keys], pa.int64()),
             "tid": spelled(launching, [key[2] for key in keys], pa.int64()),
-            "launcher": number[launching],
+            "launcher_id": number[launching],
         }
     )
 

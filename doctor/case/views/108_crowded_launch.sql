@@ -5,15 +5,15 @@
 -- waits for a condition that last no longer than a thread waits before it asks for Python's lock again; NULL where nothing tells.
 CREATE TABLE crowded_launch AS
 WITH worker AS (
-    SELECT source_id, pid, launcher FROM launching_thread JOIN launcher USING (source_id, pid, tid)
-    GROUP BY source_id, pid, launcher
+    SELECT source_id, pid, launcher_id FROM launching_thread JOIN launcher USING (source_id, pid, tid)
+    GROUP BY source_id, pid, launcher_id
     QUALIFY sum(op_count) >= 0.1 * sum(sum(op_count)) OVER (PARTITION BY source_id, pid)
 ),
 crowd AS (
     SELECT source_id, pid, count(*) AS thread_count FROM worker GROUP BY source_id, pid HAVING count(*) > 1
 ),
 called AS (
-    SELECT source_id, pid, launcher <> lag(launcher) OVER (PARTITION BY source_id, pid ORDER BY start_ns, host_call_id) AS is_change
+    SELECT source_id, pid, launcher_id <> lag(launcher_id) OVER (PARTITION BY source_id, pid ORDER BY start_ns, host_call_id) AS is_change
     FROM thread_call JOIN launcher USING (source_id, pid, tid) SEMI JOIN crowd USING (source_id, pid)
 ),
 changing AS (
@@ -41,10 +41,10 @@ WHERE change_share >= 0.05
 ORDER BY source_id, pid;
 
 -- crowded_interval: launch-to-launch intervals of crowded processes, and how many launchers are at work in the middle of each, itself among them
--- (`at_work`); one that waits for the device or pauses is not. `host_ns` is what the host took without waiting.
+-- (`working_count`); one that waits for the device or pauses is not. `host_ns` is what the host took without waiting.
 CREATE TABLE crowded_interval AS
 WITH interval AS (
-    SELECT source_id, pid, tid, interval_id, launcher, last_host_call_id, start_ns, end_ns, end_ns - start_ns - waiting_ns AS host_ns,
+    SELECT source_id, pid, tid, interval_id, launcher_id, last_host_call_id, start_ns, end_ns, end_ns - start_ns - waiting_ns AS host_ns,
         longest_silence_ns <= greatest(pause_ns, 6000000) AND 2 * waiting_ns <= end_ns - start_ns AS is_at_work
     FROM launch_interval JOIN launcher USING (source_id, pid, tid) JOIN launch_pace USING (source_id, pid, tid)
     SEMI JOIN crowded_launch USING (source_id, pid)
@@ -55,19 +55,19 @@ turn AS (
     SELECT source_id, pid, end_ns, -1 FROM interval WHERE is_at_work
 ),
 busy AS (
-    SELECT source_id, pid, at_ns, sum(sum(change)) OVER (PARTITION BY source_id, pid ORDER BY at_ns) AS at_work FROM turn GROUP BY source_id, pid, at_ns
+    SELECT source_id, pid, at_ns, sum(sum(change)) OVER (PARTITION BY source_id, pid ORDER BY at_ns) AS working_count FROM turn GROUP BY source_id, pid, at_ns
 )
-SELECT interval.source_id, interval.pid, tid, interval_id, launcher, last_host_call_id, start_ns, end_ns, host_ns, is_at_work,
-    greatest(coalesce(at_work, 0) + if(is_at_work, 0, 1), 1)::INTEGER AS at_work
+SELECT interval.source_id, interval.pid, tid, interval_id, launcher_id, last_host_call_id, start_ns, end_ns, host_ns, is_at_work,
+    greatest(coalesce(working_count, 0) + if(is_at_work, 0, 1), 1)::INTEGER AS working_count
 FROM interval ASOF LEFT JOIN busy
     ON interval.source_id = busy.source_id AND interval.pid = busy.pid AND busy.at_ns <= interval.start_ns + (interval.end_ns - interval.start_ns) // 2
 ORDER BY interval.source_id, interval.pid, tid, interval_id;
 
--- crowd_pace: how many times as long the host takes between launches while so many launchers are at work, the same kernels (by name and grid)
--- compared; NULL where too little was launched by one alone.
+-- crowd_pace: which share of the time between launches is left, while so many launchers are at work, where one works alone: the same kernels (by name
+-- and grid) compared; NULL where nothing was launched by one alone.
 CREATE TABLE crowd_pace AS
 WITH launched AS (
-    SELECT interval.source_id, interval.pid, at_work, host_ns, name_id, grid_blocks
+    SELECT interval.source_id, interval.pid, working_count, host_ns, name_id, grid_blocks
     FROM crowded_interval AS interval
     JOIN (SELECT host_call_id, min(device_op_id) AS device_op_id FROM launch GROUP BY host_call_id) AS first
         ON first.host_call_id = interval.last_host_call_id
@@ -75,11 +75,10 @@ WITH launched AS (
     WHERE is_at_work
 ),
 alone AS (
-    SELECT source_id, pid, name_id, grid_blocks, avg(host_ns) AS alone_ns, count(*) AS alone_count
-    FROM launched WHERE at_work = 1 GROUP BY ALL HAVING count(*) >= 3
+    SELECT source_id, pid, name_id, grid_blocks, avg(host_ns) AS alone_ns
+    FROM launched WHERE working_count = 1 GROUP BY ALL HAVING count(*) >= 3
 )
-SELECT source_id, pid, at_work, count(*) AS launch_count, sum(host_ns) / count(*) AS host_ns, count(alone_ns) AS compared_count,
-    sum(host_ns) FILTER (alone_ns > 0) / sum(alone_ns) AS stretch, count(DISTINCT (name_id, grid_blocks)) FILTER (alone_ns > 0) AS kernel_count
+SELECT source_id, pid, working_count, count(alone_ns) AS compared_count, sum(alone_ns) / sum(host_ns) FILTER (alone_ns IS NOT NULL) AS alone_share
 FROM launched LEFT JOIN alone USING (source_id, pid, name_id, grid_blocks)
-GROUP BY source_id, pid, at_work
-ORDER BY source_id, pid, at_work;
+GROUP BY source_id, pid, working_count
+ORDER BY source_id, pid, working_count;
