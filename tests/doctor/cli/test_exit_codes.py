@@ -204,3 +204,10 @@ def test_incomplete_evidence_gives_three_only_when_strict(capfd: pytest.CaptureF
     assert code == 3
     assert json.loads(out)["findings"]
     assert "incomplete" in err
+
+
+def test_the_module_runs_as_the_command_does() -> None:
+    program = [sys.executable, "-m", "doctor", "diagnose", "/no/such/file"]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("doctor: ")

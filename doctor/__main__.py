@@ -1,0 +1,7 @@
+"""`python -m doctor`."""
+
+import sys
+
+from doctor.cli.main import main
+
+sys.exit(main())
