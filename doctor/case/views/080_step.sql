@@ -2,6 +2,7 @@
 -- an operation that comes back at regular distances in the sequence of device work. A recording of one or two steps has too few ranges to
 -- tell by their number: there the marks of PyTorch's profiler, vLLM and SGLang count, unless what comes back within them exchanges data with the
 -- host, is a CUDA graph, or holds many layers itself, as the steps of a `generate` do. Layers and collectives come back too.
+-- PyTorch annotates the optimizer in every trace of a training: a step ends with it, and lasts from the end of one to the end of the next.
 -- An exchange with the host (a copy up or down) marks a step best: pieces of a micro-batched step follow each other without one.
 -- Work belongs to the step that launched it, however late it runs: `host_start_ns` to `host_end_ns` is when the host is in the step. `start_ns` to
 -- `end_ns` is how long the step takes: each is when the host is there and all that was launched before is done, so that the steps of a host that
@@ -14,15 +15,21 @@ WITH opened AS (
     SELECT source_id, pid, CASE WHEN EXISTS (SELECT 1 FROM window_request) THEN from_ns ELSE least(from_ns, min(called_ns)) END AS opened_ns
     FROM sequence_op, steady_window GROUP BY source_id, pid, from_ns
 ),
-named AS (
-    SELECT source_id, pid, tid, start_ns + shift_ns AS start_ns, end_ns + shift_ns AS end_ns, regexp_replace(text.text, '\d+', '#', 'g') AS name,
-        -- a step begins on the host, with what it schedules: the first launch, and with it the window, comes later
-        start_ns + shift_ns >= opened_ns - if(EXISTS (SELECT 1 FROM window_request), 1000000, greatest(1000000, (end_ns - start_ns) / 4))
-            AND start_ns + shift_ns < until_ns AS is_inside,
-        regexp_matches(text.text, '^(ProfilerStep#|execute_|step\[)') AND end_ns + shift_ns > from_ns AND start_ns + shift_ns < until_ns AS is_mark
-    FROM nvtx_range JOIN timeline_source USING (source_id) JOIN text ON text_id = name_id JOIN opened USING (source_id, pid), steady_window
+ranged AS (
+    SELECT source_id, pid, tid, text.text AS text, end_ns + shift_ns AS end_ns, if(starts_with(text.text, 'Optimizer.'),
+        lag(end_ns) OVER (PARTITION BY source_id, pid, tid, name_id ORDER BY start_ns), start_ns) + shift_ns AS start_ns
+    FROM nvtx_range JOIN timeline_source USING (source_id) JOIN text ON text_id = name_id
     WHERE end_ns IS NOT NULL AND range_kind <> 'mark'
         AND regexp_matches(lower(text.text), 'step|decode|iteration|forward|execute_|generate_token|run_batch')
+),
+named AS (
+    SELECT source_id, pid, tid, start_ns, end_ns, regexp_replace(text, '\d+', '#', 'g') AS name,
+        -- a step begins on the host, with what it schedules: the first launch, and with it the window, comes later
+        start_ns >= opened_ns - if(EXISTS (SELECT 1 FROM window_request), 1000000, greatest(1000000, (end_ns - start_ns) / 4))
+            AND start_ns < until_ns AS is_inside,
+        regexp_matches(text, '^(ProfilerStep#|execute_|step\[)') AND end_ns > from_ns AND start_ns < until_ns AS is_mark
+    FROM ranged JOIN opened USING (source_id, pid), steady_window
+    WHERE start_ns IS NOT NULL
 ),
 spaced AS (
     SELECT *, coalesce(start_ns < lag(end_ns) OVER (PARTITION BY source_id, pid, tid, name ORDER BY start_ns), false) AS is_overlapping FROM named
@@ -45,7 +52,7 @@ candidate AS (
     GROUP BY source_id, pid, tid, name
 ),
 chosen AS (
-    SELECT *, row_number() OVER (PARTITION BY source_id, pid ORDER BY is_mark, range_count, covered_share DESC, name) AS preference
+    SELECT *, row_number() OVER (PARTITION BY source_id, pid ORDER BY starts_with(name, 'Optimizer.'), is_mark, range_count, covered_share DESC, name) AS preference
     FROM candidate WHERE covered_share >= least_share
 )
 SELECT spaced.source_id, spaced.pid, spaced.start_ns, spaced.end_ns, 'nvtx:' || spaced.name AS chosen_by, chosen.is_mark

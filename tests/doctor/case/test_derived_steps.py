@@ -107,6 +107,31 @@ def test_without_such_ranges_the_exchange_with_the_host_marks_a_step(name: str) 
     assert found[4][0] == 9_000
 
 
+def trained(steps: int, name: str = "") -> Rows:
+    """Steps of `STEP_US` that end with the optimizer, which PyTorch annotates."""
+    rows = Rows()
+    for step in range(steps):
+        start = 1_000 + STEP_US * step
+        at = add_pass(rows, start)
+        optimized = at + 1_000
+        add_layers(rows, optimized, 4)
+        rows.annotation("Optimizer.step#AdamW.step", optimized - 10, optimized + 200)
+        if name:
+            rows.annotation(name.replace("#", str(step)), start - 10, optimized + 210)
+    return rows
+
+
+def test_an_optimizer_ends_its_step_and_is_none_itself() -> None:
+    case = trained(6).derived()
+    assert told_by(case) == {"nvtx:Optimizer.step#AdamW.step"}
+    assert all(end_us - start_us == pytest.approx(STEP_US) for start_us, end_us in steps(case)[1:])
+    assert len(steps(case)) in {5, 6}
+
+
+def test_a_marked_step_goes_before_the_optimizer_in_it() -> None:
+    assert told_by(trained(6, "ProfilerStep##").derived()) == {"nvtx:ProfilerStep#"}
+
+
 def test_two_ranges_are_too_few_to_be_steps() -> None:
     rows = decode(5)
     for at in (990, 4_990):
