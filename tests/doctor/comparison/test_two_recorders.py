@@ -34,13 +34,14 @@ def test_a_job_that_the_device_holds_up_is_as_fast_by_both() -> None:
 
 
 def test_an_interval_reaches_as_far_as_recorders_may_have_slowed_the_host() -> None:
-    before = StepGroup(tuple([2.0, 2.1, 1.9] * 4), device_seconds=12.0)  # half of 24 s
-    after = StepGroup(tuple([1.0, 1.1, 0.9] * 4), device_seconds=9.0)  # three quarters of 12 s
+    # the device works a half and three quarters of the time; a fifth of the rest stays
+    before = StepGroup((2.0, 2.1, 1.9) * 4, device_seconds=12.0)
+    after = StepGroup((1.0, 1.1, 0.9) * 4, device_seconds=9.0)
     [one], [two] = (speeds([Pair("decode", before, after)], is_one_recorder=is_one) for is_one in (True, False))
     assert one.low is not None
     assert one.high is not None
-    assert two.low == pytest.approx(one.low / 2)
-    assert two.high == pytest.approx(one.high / 0.75)
+    assert two.low == pytest.approx(one.low * 0.6)
+    assert two.high == pytest.approx(one.high / 0.8)
 
 
 def test_without_device_work_two_recorders_have_no_interval() -> None:
@@ -71,5 +72,3 @@ def test_steps_are_not_held_against_what_may_be_layers_of_them(
         "Not the same work: steps of another size (what comes back in AFTER may be"
     )
     assert "faster" not in page
-    assert main(["compare", unnamed, unnamed]) == 0
-    assert capfd.readouterr().out.startswith("No difference")
