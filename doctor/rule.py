@@ -51,6 +51,20 @@ class Stage(StrEnum):
     """Worth knowing, never the first finding."""
 
 
+class ProgramKind(StrEnum):
+    """What a recorded program is, as far as its work tells; advice that helps one may mean nothing to another."""
+
+    TRAINING = "training"
+    """Forward and backward passes, and an optimizer."""
+    GENERATION = "generation"
+    """A language model that writes token by token, with a KV cache."""
+    ENCODER = "encoder"
+    """Whole passes of a transformer, from which nothing is written on: embeddings, classes, scores."""
+    VISION = "vision"
+    """Whole passes of a network of convolutions."""
+    UNKNOWN = "unknown"
+
+
 class Target(StrEnum):
     """What the ids of a cure's rows name."""
 
@@ -137,12 +151,14 @@ class Fix:
         setting: the exact setting, as typed.
         why: what it does about the problem.
         source: documentation or public case behind it.
+        fits: kinds of program that it is for; empty where it is for any.
     """
 
     target: str
     setting: str
     why: str
     source: str = ""
+    fits: tuple[ProgramKind, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from doctor.diagnosis.tracks import ZoomableTimeline
-from doctor.rule import Evidence, Fix, Severity
+from doctor.rule import Evidence, Fix, ProgramKind, Severity
 
 MEASURABLE_SPEEDUP = 1.05
 """A smaller win cannot be told from the noise of a host: its finding is low at most."""
@@ -135,6 +135,19 @@ class NotRun:
 
 
 @dataclass(frozen=True)
+class Program:
+    """What was recorded, which decides what advice fits.
+
+    Attributes:
+        kind: as far as the recording tells.
+        because: what tells it, in a few words; empty where nothing does.
+    """
+
+    kind: ProgramKind
+    because: str
+
+
+@dataclass(frozen=True)
 class ReplayQuality:
     """How far the replay can be trusted.
 
@@ -203,6 +216,7 @@ class Diagnosis:
         replay: trust in the promised wins; None where nothing was replayed.
         checked_count: rules that found the evidence they need, beyond the mere list of files.
         frameworks: the order of the settings to change: the one asked for, then what the evidence names.
+        program: what was recorded; None without a time-line.
         display: bounded time-line and tables.
     """
 
@@ -215,6 +229,7 @@ class Diagnosis:
     replay: ReplayQuality | None = None
     checked_count: int = 0
     frameworks: tuple[str, ...] = ()
+    program: Program | None = None
     display: Display = field(default_factory=Display)
 
     @property

@@ -43,15 +43,15 @@ class Suspect:
 
     @property
     def severity(self) -> Severity:
-        """The rule's own severity, or that of what is gained in the window under a cap; low where it is noise.
+        """The rule's own severity, or that of the win that is promised, under a cap; low where it is noise.
 
-        What is gained is the recorded time or the upper end of the promise; the bound of a better cure is no promise.
+        Neither the time that the recorder added to what it recorded nor the bound of a better cure is promised: with
+        them the same run would be critical in one recorder's words and low in another's.
         """
         if self.win is None:
             return self.finding.severity or Severity.INFO
-        high_share = 1.0 - 1.0 / self.win.speedup_high
         cap = self.finding.max_severity if self.is_measurable else min(self.finding.max_severity, Severity.LOW)
-        return min(Severity.of_share(max(self.win.share_of_window, high_share)), cap)
+        return min(Severity.of_share(self.share), cap)
 
     @property
     def is_measurable(self) -> bool:
@@ -102,12 +102,7 @@ def _is_worth_naming(suspect: Suspect) -> bool:
 
 
 def _slightness(suspect: Suspect) -> int:
-    """What is low or a remark stands behind all that is worse; an opportunity is never more than low in this.
-
-    A question has no say in it: nobody knows how grave its matter is.
-    """
-    if suspect.finding.question:
-        return 0
+    """What is low or a remark stands behind all that is worse; an opportunity is never more than low in this."""
     is_opportunity = suspect.rule.about.stage is Stage.OPPORTUNITY
     severity = min(suspect.severity, Severity.LOW if is_opportunity else Severity.CRITICAL)
     return max(Severity.MEDIUM - severity, 0)

@@ -12,8 +12,9 @@ import duckdb
 from doctor.case import diagnosis_queries as queries
 from doctor.case.derive import WindowChoice, derive
 from doctor.case.framework_queries import frameworks
+from doctor.case.program_queries import program
 from doctor.case.store import naming_case_trouble
-from doctor.diagnosis.fix_order import ordered
+from doctor.diagnosis.fix_order import fitting, ordered
 from doctor.diagnosis.options import DiagnosisOptions
 from doctor.diagnosis.outcome import (
     Diagnosis,
@@ -21,18 +22,20 @@ from doctor.diagnosis.outcome import (
     EvidenceFile,
     KernelRow,
     NotRun,
+    Program,
     RankedFinding,
     ReplayQuality,
     RuledOut,
     TimelineBin,
     Window,
 )
+from doctor.diagnosis.program import described
 from doctor.diagnosis.ranking import Suspect, rank
 from doctor.diagnosis.tracks import ZoomableTimeline
 from doctor.diagnosis.zoom import zoomable_timeline
 from doctor.errors import CaseError, CatalogueError, UsageError
 from doctor.replay.win import Replay
-from doctor.rule import Cleared, Finding, Rule, Severity, Sign
+from doctor.rule import Cleared, Finding, ProgramKind, Rule, Severity, Sign
 from doctor.units import format_ns
 
 
@@ -78,7 +81,8 @@ def diagnose_case(
         ]
     ranked = rank(suspects, replay)
     wanted = _frameworks(connection, options)
-    findings = tuple(replace(finding, fixes=ordered(finding.fixes, wanted)) for finding in ranked.findings)
+    recorded = described(program(connection), wanted)
+    findings = tuple(_advised(finding, recorded, wanted) for finding in ranked.findings)
     return Diagnosis(
         evidence=_evidence(connection),
         window=None
@@ -91,8 +95,15 @@ def diagnose_case(
         replay=None if replay is None else _quality(replay),
         checked_count=judged.checked_count,
         frameworks=wanted,
+        program=recorded,
         display=Display() if window is None else _display(connection, window, findings, options),
     )
+
+
+def _advised(finding: RankedFinding, recorded: Program | None, wanted: tuple[str, ...]) -> RankedFinding:
+    """The finding with the fixes that are for such a program, in the order of this user."""
+    kind = ProgramKind.UNKNOWN if recorded is None else recorded.kind
+    return replace(finding, fixes=ordered(fitting(finding.fixes, kind, wanted), wanted))
 
 
 def _frameworks(connection: duckdb.DuckDBPyConnection, options: DiagnosisOptions) -> tuple[str, ...]:

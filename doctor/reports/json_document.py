@@ -7,10 +7,10 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from doctor.diagnosis.outcome import Diagnosis, Display, EvidenceFile, Gain, NotRun, RankedFinding, Window
+from doctor.diagnosis.outcome import Diagnosis, Display, EvidenceFile, Gain, NotRun, Program, RankedFinding, Window
 from doctor.reports.collecting import recipe_for
 from doctor.reports.presentation import Presentation
-from doctor.rule import Evidence, Where
+from doctor.rule import Evidence, Fix, Where
 from doctor.version import __version__
 
 SCHEMA = "doctor.diagnosis/1"
@@ -31,6 +31,7 @@ def document(diagnosis: Diagnosis) -> dict[str, Any]:
             "window": _window(diagnosis.window),
             "vitals": dict(diagnosis.vitals),
             "frameworks": list(diagnosis.frameworks),
+            "program": _program(diagnosis.program),
             "findings": [_finding(finding) for finding in diagnosis.findings],
             "ruled_out": [asdict(entry) for entry in diagnosis.ruled_out],
             "not_run": [_not_run(entry) for entry in diagnosis.not_run],
@@ -94,10 +95,18 @@ def _finding(finding: RankedFinding) -> dict[str, Any]:
         "same_cause_as": finding.same_cause_as,
         "after_first_speedup": finding.after_first_speedup,
         "evidence": [_evidence(evidence) for evidence in finding.evidence],
-        "fixes": [asdict(fix) for fix in finding.fixes],
+        "fixes": [_fix(fix) for fix in finding.fixes],
         "verify": finding.verify,
         "doc": f"doctor explain {finding.rule}",
     }
+
+
+def _fix(fix: Fix) -> dict[str, Any]:
+    return {"target": fix.target, "setting": fix.setting, "why": fix.why, "source": fix.source}
+
+
+def _program(program: Program | None) -> dict[str, Any] | None:
+    return None if program is None else {"kind": program.kind.value, "because": program.because}
 
 
 def _gain(gain: Gain | None) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from doctor.diagnosis.outcome import Diagnosis, RankedFinding
-from doctor.reports import wording
+from doctor.reports import unchecked, wording
 from doctor.reports.presentation import Presentation
 from doctor.reports.runs import other_runs_line
 
@@ -26,8 +26,8 @@ def render(diagnosis: Diagnosis, presentation: Presentation) -> str:
     for place, finding in enumerate(wording.own_findings(diagnosis), start=1):
         lines.extend(_finding(diagnosis, finding, place))
     lines.extend(_list("Looks guilty, is not", ((entry.rule, entry.because) for entry in diagnosis.ruled_out)))
-    lines.extend(_list("Not checked", wording.not_run_summary(diagnosis)))
-    lines.extend(_list("To check more, collect", wording.collect_rows(diagnosis)))
+    lines.extend(_list("Not checked", unchecked.not_run_summary(diagnosis)))
+    lines.extend(_list("To check more, collect", unchecked.collect_rows(diagnosis)))
     lines.extend(_kernels(diagnosis))
     lines.extend(_recording(diagnosis))
     return "\n".join(lines).rstrip() + "\n"

@@ -15,11 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from doctor.diagnosis.outcome import Diagnosis, RankedFinding
-from doctor.reports import sparkline, wording
+from doctor.reports import sparkline, unchecked, wording
 from doctor.reports.presentation import Presentation
 from doctor.reports.runs import other_runs_line_as_typed
 from doctor.reports.text_console import as_text
-from doctor.rule import Severity
+from doctor.rule import Fix, Severity
 from doctor.units import format_speedup
 
 _WIDEST = 132
@@ -121,7 +121,8 @@ def _vitals(diagnosis: Diagnosis, width: int, *, is_unicode: bool) -> Renderable
 def _finding(diagnosis: Diagnosis, finding: RankedFinding, place: int) -> RenderableType:
     table = _two_columns()
     _add(table, "To win", [_win(finding)] if finding.gain is not None else [])
-    _add(table, "Change", [_fixes(finding, has_reasons=place == 1)] if finding.fixes else [])
+    fixes = wording.shown_fixes(finding) if place == 1 else wording.named_fixes(finding, diagnosis.frameworks)
+    _add(table, "Change", [_fixes(fixes, has_reasons=place == 1)] if fixes else [])
     _add(table, "Verify", [Text(wording.sentence(finding.verify))] if finding.verify else [])
     _add(table, "Evidence", [_evidence(diagnosis, finding)] if finding.evidence else [])
     _add(table, "Same cause", [_follower(follower) for follower in wording.followers(diagnosis, finding)])
@@ -142,17 +143,17 @@ def _win(finding: RankedFinding) -> Text:
     return line
 
 
-def _fixes(finding: RankedFinding, *, has_reasons: bool) -> RenderableType:
+def _fixes(fixes: Sequence[Fix], *, has_reasons: bool) -> RenderableType:
     table = Table.grid(padding=(0, 1, 0, 0), expand=True)
     table.add_column(width=_FRAMEWORK_WIDTH, no_wrap=True)
     table.add_column(ratio=1, overflow="fold")
-    previous = ""
-    for fix in wording.shown_fixes(finding):
+    previous, reason = "", ""
+    for fix in fixes:
         line = Text(wording.clean(fix.setting), style="bold")
-        if has_reasons and fix.why:
+        if has_reasons and fix.why and fix.why != reason:
             line.append(f"\n{wording.clean(fix.why)}", style=f"not bold {_FAINT}")
         table.add_row("" if fix.target == previous else Text(wording.framework(fix.target)), line)
-        previous = fix.target
+        previous, reason = fix.target, fix.why
     return table
 
 
@@ -183,12 +184,12 @@ def _ruled_out(diagnosis: Diagnosis) -> RenderableType | None:
 def _not_run(diagnosis: Diagnosis) -> RenderableType | None:
     return _section(
         "Not checked",
-        wording.not_run_summary(diagnosis),
+        unchecked.not_run_summary(diagnosis),
     )
 
 
 def _collect(diagnosis: Diagnosis) -> RenderableType | None:
-    return _section("To check more, collect", wording.collect_rows(diagnosis)[:_RECIPES_SHOWN])
+    return _section("To check more, collect", unchecked.collect_rows(diagnosis)[:_RECIPES_SHOWN])
 
 
 def _kernels(diagnosis: Diagnosis) -> RenderableType | None:

@@ -9,7 +9,6 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import PurePath
 from typing import TypeGuard
 
@@ -18,13 +17,12 @@ from doctor.diagnosis.outcome import (
     EvidenceFile,
     Gain,
     KernelRow,
-    NotRun,
+    Program,
     RankedFinding,
     ReplayQuality,
     Window,
 )
-from doctor.reports.collecting import Recipe, recipe_for
-from doctor.rule import Evidence, Fix, Severity, Where
+from doctor.rule import Evidence, Fix, ProgramKind, Severity, Where
 from doctor.units import (
     format_bytes,
     format_count,
@@ -46,6 +44,12 @@ _FRAMEWORKS = {
     "engine": "Engine",
     "system": "System",
 }
+_PROGRAMS = {
+    ProgramKind.TRAINING: "training",
+    ProgramKind.GENERATION: "text generation",
+    ProgramKind.ENCODER: "passes of an encoder",
+    ProgramKind.VISION: "passes of a convolutional network",
+}
 KERNEL_COLUMNS = ("share", "count", "median", "family", "kernel")
 _CORRECTIONS = {"phi": "the usual cost of a recorder", "unprofiled seconds": "the time without the recorder"}
 _MAYBE_LAYERS = "maybe layers"
@@ -54,8 +58,6 @@ _LEAST_SHARE_WORDED = 0.001
 _PLAIN_WORD = re.compile(r"[a-z]+[\s,;:.']")
 _SENTENCE_END = re.compile(r"(?<=\.)\s+(?=[A-Z])")
 _MOST_OF_A_NAME = 40
-_MOST_NAMED = 8
-_NO_SUCH_WORK = "nothing of the kind in this evidence"
 _LEAST_COUNTED_WHOLE = 100
 _NS_PER_UNIT = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9, "seconds": 1e9}
 
@@ -221,6 +223,13 @@ def followers(diagnosis: Diagnosis, principal: RankedFinding) -> tuple[RankedFin
     return tuple(finding for finding in diagnosis.findings if finding.same_cause_as == principal.rule)
 
 
+def program_words(program: Program | None) -> str:
+    """What the advice is chosen for and what tells it; empty where nothing does."""
+    if program is None or program.kind not in _PROGRAMS:
+        return ""
+    return f"taken for {_PROGRAMS[program.kind]}: {clean(program.because)}"
+
+
 def window_sentence(window: Window | None) -> str:
     """What part of the recording is spoken of."""
     if window is None:
@@ -246,7 +255,7 @@ def evidence_sentence(file: EvidenceFile) -> str:
 
 
 def vitals_parts(diagnosis: Diagnosis) -> tuple[str, ...]:
-    """The known figures, most telling first; figures that are zero and say nothing are left out."""
+    """The known figures, most telling first, then what was recorded; figures that say nothing are left out."""
     vitals = diagnosis.vitals
     worded = (
         _vital(vitals.get("gpu_busy"), lambda value: f"GPU busy {format_share(value)}"),
@@ -256,6 +265,7 @@ def vitals_parts(diagnosis: Diagnosis) -> tuple[str, ...]:
         _vital(_worth_a_word(vitals.get("exposed_copy")), lambda value: f"exposed copies {format_share(value)}"),
         _usual_step(vitals, "step" if not _may_be_layers(diagnosis.window) else "step, maybe a layer,"),
         _vital(vitals.get("kernel_median_us"), lambda value: f"median kernel {format_ns(value * 1e3)}"),
+        program_words(diagnosis.program),
     )
     return tuple(part for part in worded if part)
 
@@ -275,51 +285,17 @@ def _usual_step(vitals: Mapping[str, float | None], word: str) -> str:
     return f"{word} {told}" if told else ""
 
 
-def not_run_groups(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
-    """Rules that were not run, gathered by what would let them: `(what is missing, rules)`."""
-    kinds = kinds_read(diagnosis)
-    groups: dict[str, list[str]] = {}
-    for entry in diagnosis.not_run:
-        groups.setdefault(_missing(entry, kinds), []).append(clean(entry.rule))
-    return tuple((missing, ", ".join(sorted(rules))) for missing, rules in sorted(groups.items()))
-
-
 def shown_fixes(finding: RankedFinding) -> tuple[Fix, ...]:
     """The settings to show: of this project's engine the first alone; the others are for `doctor tune` to try."""
     own = [fix for fix in finding.fixes if fix.target == "engine"]
     return tuple(fix for fix in finding.fixes if fix not in own[1:])
 
 
-def not_run_summary(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
-    """`not_run_groups` for a screen: rules that want another kind of evidence are counted where they are many."""
-    kinds = kinds_read(diagnosis)
-    strangers = [entry for entry in diagnosis.not_run if not kinds & set(entry.needs)]
-    near = [entry for entry in diagnosis.not_run if entry not in strangers]
-    lines: list[tuple[str, str]] = []
-    for entries, words in ((near, _NO_SUCH_WORK), (strangers, "other evidence is needed for")):
-        if len(entries) > _MOST_NAMED:
-            lines.append((words, f"{len(entries)} rules; --format json names them"))
-        else:
-            lines += not_run_groups(replace(diagnosis, not_run=tuple(entries)))
-    return tuple(lines)
-
-
-def collect_rows(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
-    """How to collect what rules lacked, what lets most of them run first: `(evidence, command and number of rules)`."""
-    kinds = kinds_read(diagnosis)
-    rules: dict[Recipe, set[str]] = {}
-    for entry in diagnosis.not_run:
-        if not kinds & set(entry.needs):
-            for kind in entry.needs:
-                rules.setdefault(recipe_for(kind), set()).add(entry.rule)
-    ordered = sorted((one for one in rules if one.command), key=lambda one: (-len(rules[one]), one.kind))
-    return tuple((one.kind, f"{one.command}  ({format_counted(len(rules[one]), 'rule')})") for one in ordered)
-
-
-def _missing(entry: NotRun, kinds: set[str]) -> str:
-    if kinds & set(entry.needs):
-        return _NO_SUCH_WORK
-    return f"needs {clean(', '.join(entry.needs)) or 'more evidence'}"
+def named_fixes(finding: RankedFinding, frameworks: Sequence[str]) -> tuple[Fix, ...]:
+    """Of the settings to show those for what the evidence names, and for the machine; all where it names nothing."""
+    shown = shown_fixes(finding)
+    named = tuple(fix for fix in shown if fix.target in {*frameworks, "system"})
+    return named or shown
 
 
 def kernel_cells(row: KernelRow) -> tuple[str, ...]:

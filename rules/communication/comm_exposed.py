@@ -9,9 +9,11 @@ transfer, and only transfer counts. The win is the run replayed with transfers a
 collectives reach in public cases; all of it is the bound.
 
 When it is not this: waiting for another rank's launches is `host-dispatch-bound` there; waiting for a slow rank is
-`straggler-rank`. A trace of one rank cannot tell waiting from transfer, and says so.
+`straggler-rank`. A trace of one rank cannot tell waiting from transfer: there the finding is a question, promises
+nothing, and says how to record the other ranks.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from doctor.rule import (
@@ -101,8 +103,8 @@ def judge(row: Exposed) -> Verdict:
         return Cleared(
             f"{row.exposed_share:.0%} of the window is exposed communication, but {waiting_share:.0%} of it is waiting for the last rank"
         )
-    told = "" if knows_waiting else "; one rank alone cannot tell waiting from transfer"
-    return Finding(
+    told = "" if knows_waiting else "; one rank alone cannot tell waiting for another from transfer"
+    finding = Finding(
         summary=f"{share:.0%} of the window is communication that nothing hides, {row.collective_count:,} collectives of"
         f" {(row.median_ns or 0) / 1e3:.0f} us{told}",
         evidence=(
@@ -125,13 +127,37 @@ def judge(row: Exposed) -> Verdict:
         ),
         confidence=0.8 if knows_waiting else 0.55,
         cleared=f"{row.exposed_share:.0%} of the window is exposed communication, but other things hold the run up",
-        # seen from one rank, another rank's lateness looks the same
-        max_severity=Severity.LOW
-        if share < THRESHOLDS["min_share"].value
-        else Severity.CRITICAL
-        if knows_waiting
-        else Severity.MEDIUM,
+        max_severity=Severity.LOW if share < THRESHOLDS["min_share"].value else Severity.CRITICAL,
     )
+    return finding if knows_waiting else _asked(finding)
+
+
+def _asked(finding: Finding) -> Finding:
+    """Seen from one rank, another rank's lateness looks the same."""
+    return replace(
+        finding,
+        label="transfer, or waiting for another rank?",
+        fixes=RANK_FIXES,
+        max_severity=min(finding.max_severity, Severity.MEDIUM),
+        question="give the recordings of all ranks together: what each waits for the last one is then told from transfer, and a win is promised"
+        " for the one or the other.",
+    )
+
+
+RANK_FIXES = (
+    Fix(
+        "pytorch",
+        'on every rank, in the same steps: prof.export_chrome_trace(f"rank{torch.distributed.get_rank()}.json"); then doctor diagnose rank*.json',
+        "collectives of all ranks are matched, and show who comes last",
+        source="https://docs.pytorch.org/docs/stable/profiler.html",
+    ),
+    Fix(
+        "system",
+        "torchrun --no-python --nproc-per-node=N nsys profile --trace=cuda,nvtx,osrt -o rank%q{RANK} python PROGRAM; then doctor diagnose rank*.nsys-rep",
+        "the same with Nsight Systems: one report a rank",
+        source="https://docs.nvidia.com/nsight-systems/UserGuide/index.html",
+    ),
+)
 
 
 SUMS_SQL = """

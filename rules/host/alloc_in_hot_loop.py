@@ -21,6 +21,7 @@ from doctor.rule import (
     Evidence,
     Finding,
     Fix,
+    ProgramKind,
     Rule,
     Severity,
     Sign,
@@ -178,6 +179,7 @@ FIXES = (
         'drop torch.cuda.empty_cache() from callbacks; cache_implementation="static"',
         "the cache is allocated once",
         source="https://huggingface.co/docs/transformers/kv_cache",
+        fits=(ProgramKind.GENERATION,),
     ),
     Fix(
         "engine",

@@ -19,6 +19,7 @@ from doctor.rule import (
     Evidence,
     Finding,
     Fix,
+    ProgramKind,
     Rule,
     Severity,
     Sign,
@@ -59,7 +60,8 @@ SELECT count(DISTINCT step_id) AS step_count,
     count(*) FILTER (call_class = 'launch') AS launch_count,
     count(*) FILTER (call_class = 'graph') AS graph_launch_count,
     min(start_ns) FILTER (step_id = (SELECT min(step_id) FROM usual_step)) AS first_start_ns,
-    max(end_ns) FILTER (step_id = (SELECT min(step_id) FROM usual_step)) AS first_end_ns
+    max(end_ns) FILTER (step_id = (SELECT min(step_id) FROM usual_step)) AS first_end_ns,
+    (SELECT kind = 'generation' FROM program) AS is_generation
 FROM thread_call
 WHERE step_kind = 'usual'
 """
@@ -73,6 +75,7 @@ class StepLaunches(NamedTuple):
     graph_launch_count: int
     first_start_ns: int | None
     first_end_ns: int | None
+    is_generation: bool | None
 
 
 def judge(row: StepLaunches) -> Verdict:
@@ -94,6 +97,7 @@ def judge(row: StepLaunches) -> Verdict:
             Evidence("graph launches per step", 0.0, "launches"),
         ),
         confidence=0.9,
+        title="" if row.is_generation else "Steps run without CUDA graphs",
         cleared=f"{per_step:,.0f} launches a step without CUDA graphs, but they do not hold the run up",
     )
 
@@ -248,6 +252,7 @@ FIXES = (
         'cache_implementation="static" and torch.compile(model.forward, mode="reduce-overhead")',
         "fixed shapes let the step be captured",
         source="https://huggingface.co/docs/transformers/llm_optims",
+        fits=(ProgramKind.GENERATION,),
     ),
     Fix(
         "engine",

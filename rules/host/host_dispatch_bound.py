@@ -18,6 +18,7 @@ whole steps; waits for the device are `sync-in-step`; cudaMalloc between launche
 the profiler adds 3 to 7 us to every launch, which the expected gain takes out again.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from doctor.rule import (
@@ -29,6 +30,7 @@ from doctor.rule import (
     Evidence,
     Finding,
     Fix,
+    ProgramKind,
     Rule,
     Severity,
     Sign,
@@ -57,6 +59,7 @@ THRESHOLDS = {
     "min_same_kernels": Threshold(100, "kernels", source="fewer may be a start-up"),
     "min_repeated": Threshold(0.8, "share of distinct kernels", source="what a pass launches once comes back in each"),
     "min_clock_ratio": Threshold(1.3, "x", source="less tells little beside the noise of two runs"),
+    "min_waits": Threshold(2, "waits a step", source="one, for its results, comes behind a graph"),
     "max_clock_effect": Threshold(0.34, "of the clock lost", source="sglang-omni#907: -55 % clock, -10 % throughput"),
     "max_clock_busy": Threshold(0.9, "share of the time", source="a device that always works waits for its memory"),
     "launch_ns": Threshold(
@@ -65,7 +68,8 @@ THRESHOLDS = {
 }
 
 SQL = """SELECT window_ns, device_count, busy_ns, idle_ns, gap_count, longest_start_ns, longest_end_ns, launch_count, step_count, kernel_median_ns, kernel_count,
-    launch_interval_ns, same_count, marked_count, thread_count, repeated_share, load_ns, pause_idle_ns, lock_share
+    launch_interval_ns, same_count, marked_count, thread_count, repeated_share, load_ns, pause_idle_ns, lock_share, wait_count, graph_step_count,
+    eager_step_count, (SELECT kind = 'generation' FROM program) AS is_generation
 FROM launch_scene
 """
 
@@ -92,6 +96,21 @@ class Dispatch(NamedTuple):
     load_ns: int
     pause_idle_ns: int
     lock_share: float | None
+    wait_count: int
+    graph_step_count: int
+    eager_step_count: int
+    is_generation: bool | None
+
+    @property
+    def waits_per_step(self) -> float:
+        """Calls in a usual step that wait for the device; no graph can hold them."""
+        return self.wait_count / max(self.step_count, 1)
+
+    @property
+    def replays_graphs(self) -> bool:
+        """True where most steps are graphs already, and others are left."""
+        least = max(THRESHOLDS["min_steps"].value, self.eager_step_count)
+        return self.graph_step_count >= least and self.eager_step_count > 0
 
     @property
     def free_share(self) -> float:
@@ -152,7 +171,9 @@ BATCHED = Cure(  # one thread launches for all: nobody is in its way, and its ke
         CureStep(Target.SILENCE, Act.REMOVE, _OTHERS),
         CureStep(Target.SILENCE, Act.SCALE, _KEPT),
         CureStep(Target.HOST_CALL, Act.SCALE, f"{_KEPT} AND call_class NOT IN ('sync', 'copy', 'alloc', 'graph')"),
-        CureStep(Target.DEVICE_OP, Act.SCALE, "SELECT device_op_id, 1 / alone_share FROM crowded_op WHERE launcher_id = 0"),
+        CureStep(
+            Target.DEVICE_OP, Act.SCALE, "SELECT device_op_id, 1 / alone_share FROM crowded_op WHERE launcher_id = 0"
+        ),
     ),
     spread=1.5,
     at_most=(
@@ -182,6 +203,8 @@ def judge(row: Dispatch) -> Verdict:
         if recurring
         else format_counted(row.kernel_count, "kernel")
     )
+    if row.replays_graphs:
+        per_step = f"{row.graph_step_count} steps replay graphs, {row.eager_step_count} launch each kernel"
     return Finding(
         summary=f"the device ran out of work {format_counted(row.gap_count, 'time')} and stood idle for {idle_share:.0%} of the window"
         f" until the next launch came ({per_step}, median kernel {(row.kernel_median_ns or 0) / 1e3:.1f} us)",
@@ -204,7 +227,24 @@ def judge(row: Dispatch) -> Verdict:
         confidence=0.9 if recurring else 0.6,
         cleared=f"the queue ran empty {format_counted(row.gap_count, 'time')}, but in the steps that come back the launches keep ahead"
         " of the device",
+        fixes=_fixes(row),
         max_severity=Severity.CRITICAL if recurring or row.repeats_one_kernel else Severity.LOW,
+    )
+
+
+def _fixes(row: Dispatch) -> tuple[Fix, ...]:
+    """Graphs for the steps that have none; where a step waits inside, a graph comes second."""
+    if row.replays_graphs:
+        left = "steps with prompts" if row.is_generation else "steps of other shapes"
+        told = f"{row.graph_step_count} steps replay graphs already; the {row.eager_step_count} that do not are {left}, or larger ones"
+        first = {fix.target: fix for fix in reversed(FIXES)}
+        return tuple(replace(first[target], setting=setting, why=told) for target, setting in WIDER_GRAPHS.items())
+    if row.waits_per_step < THRESHOLDS["min_waits"].value:
+        return ()
+    waits = f"first take the {row.waits_per_step:,.0f} waits out of the step (.item(), nonzero, .cpu(), synchronize: no graph can hold them); then"
+    return tuple(
+        replace(fix, setting=f"{waits} {fix.setting}") if fix.target in {"pytorch", "transformers"} else fix
+        for fix in FIXES
     )
 
 
@@ -285,7 +325,7 @@ CROWD_FIXES = (
 FIXES = (
     Fix(
         "pytorch",
-        'torch.cuda.CUDAGraph around the decode step, or torch.compile(model, mode="reduce-overhead")',
+        'torch.cuda.CUDAGraph around the step, its inputs in fixed tensors, or torch.compile(model, mode="reduce-overhead")',
         "one graph launch replaces every kernel launch of the step",
         source="https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs",
     ),
@@ -313,11 +353,12 @@ FIXES = (
         ' model.forward = torch.compile(model.forward, mode="reduce-overhead")',
         "a static cache keeps shapes fixed, so that the step can be captured",
         source="https://huggingface.co/docs/transformers/llm_optims",
+        fits=(ProgramKind.GENERATION,),
     ),
     Fix(
         "engine",
         "--cuda-graphs",
-        "a decode step is one graph launch; with graphs on, what is left are steps above --max-cudagraph-capture-size",
+        "a decode step is one graph launch",
         source="python -m engine bench --help",
     ),
     Fix(
@@ -333,6 +374,16 @@ FIXES = (
         source="python -m engine bench --help",
     ),
 )
+
+# Graphs in pieces around attention hold steps of any mix; checked in the documentation of vLLM 0.19, SGLang 0.5 and TensorRT-LLM 1.4.0rc1.
+WIDER_GRAPHS = {
+    "pytorch": 'pad prompts to a few lengths and capture a graph for each, or torch.compile(model, mode="reduce-overhead") over padded prompts',
+    "vllm": '--compilation-config \'{"cudagraph_mode": "FULL_AND_PIECEWISE"}\' and a larger --max-cudagraph-capture-size',
+    "sglang": "drop --disable-piecewise-cuda-graph (in older versions --enable-piecewise-cuda-graph); --piecewise-cuda-graph-max-tokens 2048",
+    "tensorrt-llm": "prefill_cuda_graph_backend: piecewise, prefill_capture_num_tokens: [...] (before 1.4 torch_compile_config:"
+    " {enable_piecewise_cuda_graph: true, capture_num_tokens: [...]})",
+    "engine": "--cuda-graphs --max-cudagraph-capture-size 2048, or as many tokens as a step with prompts holds (--max-num-batched-tokens)",
+}
 
 RULE = Rule(
     about=ABOUT,

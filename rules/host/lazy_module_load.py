@@ -24,6 +24,7 @@ from doctor.rule import (
     Evidence,
     Finding,
     Fix,
+    ProgramKind,
     Rule,
     Severity,
     Stage,
@@ -207,6 +208,7 @@ FIXES = (
         'cache_implementation="static" in place of a cache that grows by torch.cat',
         "KV shapes stay fixed, so no step shows a new one",
         source="https://huggingface.co/docs/transformers/kv_cache",
+        fits=(ProgramKind.GENERATION,),
     ),
 )
 

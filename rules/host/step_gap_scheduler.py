@@ -1,22 +1,20 @@
 """The host pauses between steps: scheduling, detokenising, sampling in Python, a lock.
 
-What happens: between two steps the serving process decides what runs next, builds the batch, turns tokens into text
-and answers clients. Where that is done on the thread that launches work, the device has nothing to do meanwhile.
+What happens: between two steps the serving process decides what runs next, builds the batch, turns tokens into text and answers clients.
+Where that is done on the thread that launches work, the device has nothing to do meanwhile.
 
-How it is detected: a silence of a launching thread (no API call at all) that is twenty times its usual silence before
-a launch and at least 500 us (50 us on a thread that replays whole steps as graphs, which has little else to do), in at
-least three steps, or between all steps of a recording of three. An annotation range that covers it gives its name. The
-win is the run replayed with silences of the usual length, so a pause behind a full queue costs nothing, and as often as
-a loop has them: between three steps lie two. At most the copies of what the host makes in a pause go too. In a log the host
-takes at least 15 % more than the device; or requests run, a process fills its core, and the device is busy for less than
-70 %; or a table has the same load faster without the server between.
+How it is detected: a silence of a launching thread (no API call at all) that is twenty times its usual silence before a launch and at least
+500 us (50 us on a thread that replays whole steps as graphs, which has little else to do), in at least three steps, or between all steps of
+a recording of three. An annotation range that covers it gives its name. The win is the run replayed with silences of the usual length, so a
+pause behind a full queue costs nothing, and as often as a loop has them: between three steps lie two. At most the copies of what the host
+makes in a pause go too. In a log the host takes at least 15 % more than the device; or requests run, a process fills its core, and the
+device is busy for less than 70 %; or a table has the same load faster without the server between.
 
-When it is not this: silences around module loading are `lazy-module-load`; a thread that waits in a call is
-`sync-in-step`; many short silences are `host-dispatch-bound`. A process that has no requests is idle, not slow, and its
-silences look alike. The host works where the operating system's calls were recorded and show no wait, where an
-annotation, Python frames or operators fill the silence, where a step has begun or its results have not been fetched,
-where the program trains, or where a log says that requests run. Without any of these the finding is a question: it is
-low where the thread is seen to wait, medium where nothing tells, promises nothing, and says what would settle it.
+When it is not this: silences around module loading are `lazy-module-load`; a thread that waits in a call is `sync-in-step`; many short
+silences are `host-dispatch-bound`. A process that has no requests is idle, not slow, and its silences look alike. The host works where the
+operating system's calls were recorded and show no wait, where an annotation, Python frames or operators fill the silence, where a step has
+begun or its results have not been fetched, where the program trains, or where a log says that requests run. Else the finding is a question,
+and so is a single pause: low where the thread is seen to wait, medium at most, promising nothing.
 """
 
 from dataclasses import replace
@@ -30,6 +28,7 @@ from doctor.rule import (
     Evidence,
     Finding,
     Fix,
+    ProgramKind,
     Rule,
     Severity,
     Sign,
@@ -60,19 +59,18 @@ THRESHOLDS = {
     "min_idle": Threshold(0.02, "share of the window", source="below this nothing can be won"),
     "min_asked_ns": Threshold(1e6, "ns", source="a server that waited for each request would serve hundreds a second"),
     "min_loaded": Threshold(0.8, "share of a log's samples", source="requests run nearly always"),
-    "min_pauses": Threshold(3, "steps with a pause", source="what is seen once or twice is no habit of the run"),
+    "min_pauses": Threshold(3, "steps with a pause", source="once or twice is no habit of the run"),
 }
 
 SQL = r"""
 SELECT pause_count, step_count, silence_ns, idle_ns, longest_start_ns, longest_end_ns, range_name, named_ns, named_each_ns,
     EXISTS (SELECT 1 FROM step WHERE chosen_by = 'nvtx:' || regexp_replace(range_name, '\d+', '#', 'g')) AS is_named_step,
     wait_name, wait_ns, lock_ns, is_os_recorded, known_ns, waiting_range_share, own_share,
-    EXISTS (SELECT 1 FROM text WHERE regexp_matches(lower(text), 'backward|optimizer\.(step|zero_grad)')) AS is_training,
+    (SELECT kind = 'training' FROM program) AS is_training,
     EXISTS (SELECT 1 FROM step WHERE regexp_matches(lower(chosen_by), 'nvtx:.*decode')) AS is_decoding,
     (SELECT sum(busy_count) / sum(sample_count) FROM engine_queue) AS loaded_share, (SELECT count(*) FROM step) AS all_step_count,
-    EXISTS (SELECT 1 FROM step WHERE chosen_by LIKE 'nvtx:%') AS is_marked,
-    (SELECT count(*) FROM device_busy) AS device_count, until_ns - from_ns AS window_ns,
-    (SELECT seen_share FROM seen_share WHERE kind = 'pause') AS seen_share
+    EXISTS (SELECT 1 FROM step WHERE chosen_by LIKE 'nvtx:%') AS is_marked, (SELECT count(*) FROM device_busy) AS device_count,
+    until_ns - from_ns AS window_ns, (SELECT seen_share FROM seen_share WHERE kind = 'pause') AS seen_share
 FROM pause_sum, steady_window
 """
 
@@ -163,28 +161,28 @@ def judge(row: Pauses) -> Verdict:
     recurring = is_in_all or seen >= THRESHOLDS["min_pauses"].value
     # in steps that nothing marks, which may be layers, a round of the loop may hold a single pause
     is_twice = not row.is_marked and seen >= 2 and row.pause_count >= THRESHOLDS["min_pauses"].value
+    is_idle = row.idle_share >= THRESHOLDS["min_idle"].value
+    meanwhile = "other things hold the run up" if is_idle else "the device had work meanwhile"
     finding = Finding(
         summary=_summary(row),
         evidence=_evidence(row),
         cure=replace(CURE, seen_share=row.seen_share or 1.0),
         confidence=0.6 if row.is_wait_seen else 0.9 if row.name else 0.75,
-        cleared=f"{format_counted(row.pause_count, 'pause')} of the launching thread, but "
-        + (
-            "the device had work meanwhile"
-            if row.idle_share < THRESHOLDS["min_idle"].value
-            else "other things hold the run up"
-        ),
+        cleared=f"{format_counted(row.pause_count, 'pause')} of the launching thread, but {meanwhile}",
         label=row.label,
-        fixes=DATA_FIXES if row.name and "dataloader" in row.name.lower() else (),
+        fixes=(DATA_FIX,) if row.name and "dataloader" in row.name.lower() else (),
         max_severity=Severity.CRITICAL if recurring else Severity.MEDIUM if is_twice else Severity.LOW,
     )
+    if row.pause_count == 1:
+        label = f"{row.label.removesuffix(' each time')}: in every step?" if row.label else "once: does it come back?"
+        finding = replace(finding, max_severity=min(finding.max_severity, Severity.MEDIUM), label=label, question=AGAIN)
     return _asked(finding, row) if row.is_asked else finding
 
 
 def _asked(finding: Finding, row: Pauses) -> Finding:
     """The same as a question: the device idles, and nobody knows for what."""
-    seen = "it sleeps, for want of requests?" if "sleep" in (row.wait_name or "") else WAITS
-    told = seen if row.is_wait_seen else "at work, or without requests?"
+    told = "at work, or without requests?" if not row.is_wait_seen else WAITS
+    told = "it sleeps, for want of requests?" if row.is_wait_seen and "sleep" in (row.wait_name or "") else told
     unknown = "; work outside of PyTorch, which was not recorded, looks like the want of requests"
     return replace(
         finding,
@@ -295,9 +293,9 @@ def _beside_a_full_core(row: HostAndDevice) -> Finding | None:
 def _without_the_server(row: HostAndDevice) -> Finding | None:
     if row.ratio is None or row.ratio < THRESHOLDS["min_ratio"].value or (row.slow_busy or 0) > 0.75:
         return None
+    busy = f"; with it the device is busy for {row.slow_busy:.0%}" if row.slow_busy is not None else ""
     return Finding(
-        summary=f"the same load is {row.ratio:.1f} times as fast without the server between"
-        + (f"; with it the device is busy for {row.slow_busy:.0%}" if row.slow_busy is not None else ""),
+        summary=f"the same load is {row.ratio:.1f} times as fast without the server between{busy}",
         evidence=(Evidence("without the server against with it", row.ratio, "x"),),
         severity=Severity.HIGH,
         confidence=0.75 if row.slow_busy is not None else 0.55,
@@ -305,6 +303,7 @@ def _without_the_server(row: HostAndDevice) -> Finding | None:
     )
 
 
+AGAIN = "record five steps or more behind the warm-up: what stands once in a recording is no loop, and nothing is promised for it."
 WAITS = "it waits, for requests or for another thread"
 QUESTION = (
     "look whether there were requests meanwhile: running and waiting ones in the server's log or metrics (give it beside the trace); then record"
@@ -332,21 +331,22 @@ ASKING_FIXES = (
     ),
 )
 
-DATA_FIXES = (
-    Fix(
-        "pytorch",
-        "DataLoader(..., num_workers=N, prefetch_factor=4, persistent_workers=True, pin_memory=True)",
-        "batches are read and prepared in other processes while the device works",
-        source="https://docs.pytorch.org/docs/stable/data.html",
-    ),
+DATA_FIX = Fix(
+    "pytorch",
+    "DataLoader(..., num_workers=N, prefetch_factor=4, persistent_workers=True, pin_memory=True)",
+    "batches are read and prepared in other processes while the device works",
+    source="https://docs.pytorch.org/docs/stable/data.html",
+    fits=(ProgramKind.TRAINING, ProgramKind.VISION, ProgramKind.ENCODER),
 )
 
 FIXES = (
+    DATA_FIX,
     Fix(
         "pytorch",
         "schedule step n+1 while step n runs; move detokenising, HTTP and all other Python threads to another process",
         "the device finds its next step queued when it ends one",
         source="https://docs.pytorch.org/docs/stable/notes/cuda.html#asynchronous-execution",
+        fits=(ProgramKind.GENERATION,),
     ),
     Fix(
         "vllm",
@@ -371,6 +371,7 @@ FIXES = (
         "move stopping criteria, streamers and logits processors off the decode loop",
         "Python between steps is what the device waits for",
         source="https://huggingface.co/docs/transformers/llm_optims",
+        fits=(ProgramKind.GENERATION,),
     ),
     Fix(
         "engine",

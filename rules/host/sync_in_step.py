@@ -33,6 +33,7 @@ from doctor.rule import (
     Evidence,
     Finding,
     Fix,
+    ProgramKind,
     Rule,
     Severity,
     Sign,
@@ -304,6 +305,23 @@ FIXES = (
         " torch.where in place of nonzero",
         "one wait a step is left",
         source="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#avoid-unnecessary-cpu-gpu-synchronization",
+        fits=(ProgramKind.GENERATION,),
+    ),
+    Fix(
+        "pytorch",
+        "add up losses and metrics on the device (total += loss.detach()) and read them with .item() once in many steps; no print(loss), .cpu()"
+        " or bool(tensor) in the step; torch.where in place of nonzero and boolean masks",
+        "the host runs ahead of the device again",
+        source="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#avoid-unnecessary-cpu-gpu-synchronization",
+        fits=(ProgramKind.TRAINING,),
+    ),
+    Fix(
+        "pytorch",
+        "keep results on the device until a batch is done, then read them once; no .item(), .cpu() or bool(tensor) inside the pass; torch.where in"
+        " place of nonzero and boolean masks",
+        "one wait a batch is left",
+        source="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#avoid-unnecessary-cpu-gpu-synchronization",
+        fits=(ProgramKind.ENCODER, ProgramKind.VISION),
     ),
     Fix(
         "vllm",
@@ -328,6 +346,7 @@ FIXES = (
         "avoid streamers and Python stopping criteria in the loop; fixed max_new_tokens",
         "each of them reads a device value every token",
         source="https://huggingface.co/docs/transformers/llm_optims",
+        fits=(ProgramKind.GENERATION,),
     ),
     Fix(
         "engine",

@@ -1,9 +1,9 @@
 """The model computes in fp32 on a device whose matrix units want 16 bits.
 
-What happens: fp32 matrix products run on the general-purpose units, an eighth to a thirtieth of the rate of bf16 on the matrix units, and
-read twice the bytes. A checkpoint loaded without a dtype, or an autocast that was left out, does that to a whole model without any other
-sign. fp64 is worse still: numpy arrays are of that type unless told otherwise, and element-wise arithmetic with one such tensor hands it on.
-Devices not made for it reach a 64th of their fp32 rate.
+What happens: fp32 matrix products run on the general-purpose units, an eighth to a thirtieth of the rate of bf16 on the matrix units, and read twice
+the bytes. A checkpoint loaded without a dtype, or an autocast that was left out, does that to a whole model without any other sign. fp64 is worse
+still: numpy arrays are of that type unless told otherwise, and element-wise arithmetic with one such tensor hands it on. Devices not made for it
+reach a 64th of their fp32 rate.
 
 How it is detected: the share of fp32 and fp64 products in the time of all matrix products, from kernel names (sgemm, ffma, simt; dgemm,
 f64). The win is the run replayed with each product at the device's own ratio: products that fill the device with large tiles are bound by
@@ -14,9 +14,8 @@ the weights weigh at least 3.6 bytes a parameter. Beside an out-of-memory text t
 more than 2.5 bytes a parameter in memory is wider than 16 bits, and so is a checkpoint in float32 that nothing narrows. It is critical
 where memory ran out.
 
-Weights kept in fp32 and computed with in 16 bits, as under torch.autocast, are another form of it: every step casts every weight again.
-Then at least half of the matrix products have casts from 32-bit floats directly before them, one for each operand, or one that takes longer
-than the product. The win is the run replayed without these casts and their launches.
+Weights kept in fp32 and computed with in 16 bits, as under torch.autocast, are another form of it: every step casts every weight again. Then half of
+the matrix products or more have casts from 32-bit floats directly before them, two or one that takes longer; the win is without them.
 
 When it is not this: one short cast before a product is an activation's; casts to fp32 are of logits and norms; in training the products of
 the backward pass have no casts before them. Norms, logits and expert routing in fp32 are intended and small. TF32 kernels use the matrix
@@ -34,6 +33,7 @@ from doctor.rule import (
     Evidence,
     Finding,
     Fix,
+    ProgramKind,
     Rule,
     Severity,
     Sign,
@@ -56,18 +56,12 @@ ABOUT = About(
 
 THRESHOLDS = {
     "min_bytes": Threshold(3.6, "bytes a parameter", source="huggingface/transformers#21681: 4 in fp32, 2 in 16 bits"),
-    "wide_bytes": Threshold(
-        2.5,
-        "bytes a parameter",
-        source="a whole model in 16 bits takes 2; a quarter more is no rounding (see weight_type)",
-    ),
+    "wide_bytes": Threshold(2.5, "bytes a parameter", source="16 bits take 2; a quarter more is no rounding"),
     "most_bytes": Threshold(4.6, "bytes a parameter", source="more is no set of weights, but something else"),
     "min_share": Threshold(0.2, "share of matrix-product time", source="huggingface/transformers#21681"),
     "tile_elements": Threshold(4096, "elements of an output tile", source="64 x 64: smaller tiles serve few rows"),
     "long_ns": Threshold(10_000, "ns", source="element-wise kernels this long are bound by bandwidth"),
-    "min_narrowed": Threshold(
-        0.5, "share of matrix products", source="most of them; a third of those of a training step"
-    ),
+    "min_narrowed": Threshold(0.5, "share of matrix products", source="most; of a training step a third"),
     "min_products": Threshold(24, "matrix products", source="four a layer; fewer are less than a small model"),
     "least_cast_ns": Threshold(4_000, "ns", source="own H200 recordings: activations of a few tokens take 1 to 3 us"),
     "whole_share": Threshold(0.5, "share of matrix-product time", source="most products: the model as such is fp32"),
@@ -165,8 +159,7 @@ def judge(row: WideProducts) -> Verdict:
     if share < THRESHOLDS["min_share"].value:
         return None
     is_double = row.fp64_ns > 0.5 * row.wide_ns
-    name = "fp64" if is_double else "fp32"
-    longest = Where(row.longest_start_ns, row.longest_end_ns)
+    name, longest = "fp64" if is_double else "fp32", Where(row.longest_start_ns, row.longest_end_ns)
     return Finding(
         summary=f"{share:.0%} of the matrix-product time is {name} ({row.product_count:,} kernels, {row.wide_ns / row.busy_ns:.0%} of"
         f" the device's time)",
@@ -307,8 +300,8 @@ def judge_setting(row: TypeOfWeights) -> Verdict:
     if not (row.is_fp32 or by_weight or is_partly or row.is_stored_wide):
         return None
     is_light = each is not None and each < THRESHOLDS["min_bytes"].value
-    if is_light and row.weight_bytes is not None:
-        return None  # what was loaded weighs less, whatever was asked for
+    if is_light and row.weight_bytes is not None:  # what was loaded weighs less, whatever was asked for
+        return None
     stored = f", stored in {row.stored}" if row.stored and row.stored != "float32" else ""
     weight = f": weights of {each:.1f} bytes a parameter" if each is not None else ""
     if is_light and each is not None:
@@ -324,7 +317,6 @@ def judge_setting(row: TypeOfWeights) -> Verdict:
         severity=Severity.CRITICAL if row.is_failed else Severity.HIGH,
         confidence=0.9 if by_weight else 0.8 if row.is_fp32 else 0.7,
         bytes=saved_bytes(row, by_weight),
-        speedup_bound=None,
     )
 
 
@@ -348,9 +340,17 @@ DOUBLE_FIXES = (
 FIXES = (
     Fix(
         "pytorch",
-        'model.to(torch.bfloat16), or torch.autocast("cuda", torch.bfloat16)',
+        "model.to(torch.bfloat16) once, and inputs of that type (not autocast: it would cast fp32 weights in every step)",
         "products run on the matrix units and weights take half the bytes",
         source="https://docs.pytorch.org/docs/stable/amp.html",
+        fits=(ProgramKind.GENERATION, ProgramKind.ENCODER, ProgramKind.VISION),
+    ),
+    Fix(
+        "pytorch",
+        'torch.autocast("cuda", torch.bfloat16) around the forward pass and the loss; weights and optimizer stay in fp32',
+        "products run on the matrix units; updates keep their digits",
+        source="https://docs.pytorch.org/docs/stable/amp.html",
+        fits=(ProgramKind.TRAINING,),
     ),
     Fix(
         "vllm",

@@ -134,20 +134,25 @@ def test_a_win_of_less_than_a_fiftieth_is_ruled_out_with_its_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bound_share", "severity"),
+    ("share", "severity"),
     [
-        (0.30, Severity.CRITICAL),
+        (0.301, Severity.CRITICAL),
         (0.299, Severity.HIGH),
-        (0.15, Severity.HIGH),
+        (0.151, Severity.HIGH),
         (0.149, Severity.MEDIUM),
-        (0.05, Severity.MEDIUM),
+        (0.051, Severity.MEDIUM),
         (0.049, Severity.LOW),
         (0.02, Severity.LOW),
     ],
 )
-def test_severity_is_the_band_of_the_bound(bound_share: float, severity: Severity) -> None:
-    (finding,) = ranked(costs("waits", 0.048, bound_share=bound_share)).findings
+def test_severity_is_the_band_of_the_win_that_is_promised(share: float, severity: Severity) -> None:
+    (finding,) = ranked(costs("waits", share)).findings
     assert finding.severity is severity
+
+
+def test_time_that_the_recorder_added_makes_nothing_graver() -> None:
+    (finding,) = ranked(costs("waits", 0.1, bound_share=0.5)).findings
+    assert finding.severity is Severity.MEDIUM
 
 
 def test_a_win_that_drowns_in_noise_is_low_whatever_its_bound() -> None:

@@ -15,10 +15,17 @@ def test_fires_on_transfer_that_nothing_hides(clinic: Clinic) -> None:
     assert 1.15 < finding["gain"]["speedup_expected"] < 1.35
 
 
-def test_says_that_one_rank_cannot_tell_waiting_from_transfer(clinic: Clinic) -> None:
+def test_one_rank_cannot_tell_waiting_from_transfer_so_nothing_is_promised_and_the_others_are_asked_for(
+    clinic: Clinic,
+) -> None:
     finding = clinic.verdicts(ranks([(60.0, 60.0)] * 40, transfer_us=60.0)[0]).finding(RULE)
-    assert "cannot tell waiting from transfer" in finding["summary"]
+    assert "one rank alone cannot tell" in finding["summary"]
     assert finding["confidence"] < 0.6
+    assert finding["gain"] is None
+    assert "all ranks together" in finding["verify"]
+    assert {"doctor diagnose rank*.json", "doctor diagnose rank*.nsys-rep"} <= {
+        fix["setting"].rsplit("then ", 1)[1] for fix in finding["fixes"]
+    }
 
 
 def test_counts_all_reduces_without_nccl_in_their_name(clinic: Clinic) -> None:

@@ -137,8 +137,10 @@ def test_a_marked_step_begins_before_its_first_launch(clinic: Clinic) -> None:
     assert marked.document["window"]["chosen_by"].endswith(
         "from the start of the marked step; steps by nvtx:ProfilerStep##"
     )
-    # 40 of 41.5 ms are before the first launch
-    assert marked.finding(RULE)["gain"]["speedup_bound"] > 10
+    # 40 of 41.5 ms are before the first launch, in the only step that there is
+    assert "does it come back" in marked.finding(RULE)["title"] or "in every step?" in marked.finding(RULE)["title"]
+    assert marked.finding(RULE)["gain"] is None
+    assert "five steps or more" in marked.finding(RULE)["verify"]
     assert RULE not in unmarked.found
 
 
@@ -208,7 +210,7 @@ def test_pauses_without_a_sign_of_work_are_a_question_that_promises_nothing(clin
     assert finding["gain"] is None
     assert "without requests?" in finding["title"]
     assert "running and waiting ones" in finding["verify"]
-    assert any("num_requests_running" in fix["setting"] for fix in finding["fixes"])
+    assert any("record_function" in fix["setting"] for fix in finding["fixes"])
 
 
 def test_requests_that_run_in_the_log_beside_the_trace_answer_the_question(clinic: Clinic) -> None:

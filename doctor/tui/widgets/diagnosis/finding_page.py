@@ -13,7 +13,7 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from doctor.diagnosis.outcome import Diagnosis, RankedFinding
-from doctor.reports import wording
+from doctor.reports import unchecked, wording
 from doctor.rule import Evidence, Fix
 from doctor.tui.widgets.diagnosis.framework_bar import FrameworkBar
 
@@ -153,13 +153,13 @@ def _evidence(diagnosis: Diagnosis, finding: RankedFinding) -> list[Option]:
 
 def _rest(diagnosis: Diagnosis, finding: RankedFinding) -> Content:
     ruled_out = [f"{entry.rule}: {wording.clean(entry.because)}" for entry in diagnosis.ruled_out]
-    unchecked = [f"{missing}: {rules}" for missing, rules in wording.not_run_groups(diagnosis)]
+    not_run = [f"{missing}: {rules}" for missing, rules in unchecked.not_run_groups(diagnosis)]
     sections = (
         ("Looks guilty, is not", ruled_out),
         ("Verify", [wording.sentence(finding.verify)] if finding.verify else []),
         ("The manual page", [f"doctor explain {finding.rule}"]),
         ("Recording", list(wording.recording_lines(diagnosis))),
-        ("Not checked", unchecked),
+        ("Not checked", not_run),
     )
     parts = [
         Content.assemble((f"\n{title}\n", "bold $primary"), "\n".join(lines)) for title, lines in sections if lines
