@@ -1,8 +1,9 @@
-"""Runs the SQL files of `views/` in order: everything that rules and replay read beyond the raw tables.
+"""Runs the SQL files of `views/`: everything that rules and replay read beyond the raw tables.
 
-The files create tables, not views: each is read many times, by rules and by every replay. A case may be derived
-again, with another window. A saved case keeps its derived tables and says what they were made from, so that it can be
-diagnosed again without being written.
+The files create tables, not views: each is read many times, by rules and by every replay. They stand in order, but one
+that speaks of nothing that another makes does not wait for it. A case may be derived again, with another window. A
+saved case keeps its derived tables and says what they were made from, so that it can be diagnosed again without being
+written.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ from importlib import resources
 
 import duckdb
 
-from doctor.case.arrays.derivation import Derivation, Relations
+from doctor.case.arrays.derivation import Derivation, Feed, Relations
 from doctor.case.arrays.freed import give_back
 from doctor.case.store import naming_case_trouble
+from doctor.case.tasks import Task, run
 from doctor.errors import CaseError, UsageError
 
 _VIEWED = re.compile(r"^CREATE VIEW (\w+)", re.MULTILINE)
 _CREATED = re.compile(r'^CREATE TABLE (?:IF NOT EXISTS )?"?(\w+)"?', re.MULTILINE)
+_MADE = re.compile(r"\b(?:(?:CREATE|ALTER|DROP) (?:TABLE|VIEW|TYPE)(?: IF (?:NOT )?EXISTS)?|UPDATE|INSERT INTO) (\w+)")
+_COMMENT = re.compile(r"--.*")
 
 
 @dataclass(frozen=True)
@@ -58,11 +62,7 @@ def derive(connection: duckdb.DuckDBPyConnection, choice: WindowChoice | None = 
     connection.execute("CREATE TABLE window_request (start_ns BIGINT, end_ns BIGINT, chosen_by TEXT)")
     if choice is not None:
         _request_window(connection, choice)
-    derivation = Derivation(connection)
-    for script in _scripts():
-        with _registered(connection, derivation.relations(script.name.removesuffix(".sql"))):
-            connection.execute(script.read_text(encoding="utf-8"))
-        give_back()
+    run(connection, list(_tasks(Derivation())))
     if choice is not None:
         _refuse_empty_window(connection)
     connection.execute(_DERIVATION, _derivation(choice))
@@ -95,6 +95,37 @@ def _drop(connection: duckdb.DuckDBPyConnection, scripts: str) -> None:
     for kind, name in connection.execute(_RELATIONS).fetchall():
         if name in made:
             connection.execute(f'DROP {kind} "{name}"')
+
+
+def _tasks(derivation: Derivation) -> Iterator[Task]:
+    """The SQL files in order, each behind the arrays that feed it."""
+    scripts = {script.name.removesuffix(".sql"): script for script in _scripts()}
+    for name in sorted(scripts.keys() | derivation.feeds.keys()):
+        feed = derivation.feeds.get(name)
+        if feed is not None:
+            yield _feeding(feed)
+        if name in scripts:
+            yield _scripted(scripts[name].read_text(encoding="utf-8"), feed)
+
+
+def _feeding(feed: Feed) -> Task:
+    def work(cursor: duckdb.DuckDBPyConnection) -> None:
+        feed.make(cursor)
+        give_back()
+
+    return Task(feed.reads, feed.makes, work)
+
+
+def _scripted(sql: str, feed: Feed | None) -> Task:
+    def work(cursor: duckdb.DuckDBPyConnection) -> None:
+        with _registered(cursor, {} if feed is None else feed.take()):
+            cursor.execute(sql)
+        if feed is not None:
+            give_back()
+
+    told = _COMMENT.sub("", sql)
+    words = frozenset(re.findall(r"\w+", told))
+    return Task(words if feed is None else words | {feed.name}, frozenset(_MADE.findall(told)), work)
 
 
 @contextmanager

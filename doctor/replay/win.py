@@ -10,6 +10,7 @@ import numpy as np
 
 from doctor.case.arrays.freed import give_back
 from doctor.case.replay_queries import CallNames, read_recording
+from doctor.case.tasks import SIDE_BY_SIDE, each
 from doctor.replay.building import build_run
 from doctor.replay.corrections import correct
 from doctor.replay.cure import Change, Places, apply, moves_work, select
@@ -79,15 +80,35 @@ class Replay:
         Raises:
             CatalogueError: a SELECT of a cure fails or an act does not fit its target.
         """
+        [found] = self.wins([(cure, on_top_of)])
+        return found
+
+    def wins(self, asked: Sequence[tuple[Cure, Sequence[Cure]]]) -> list[Win]:
+        """What each cure wins once the cures beside it are in place: two at a time, since rows of many take room.
+
+        Raises:
+            CatalogueError: a SELECT of a cure fails or an act does not fit its target.
+        """
+        found: list[Win] = []
+        for first in range(0, len(asked), SIDE_BY_SIDE):
+            trials = each(self._trial, asked[first : first + SIDE_BY_SIDE])
+            pairs = [(timeline, trial) for trial in trials for timeline in self._timelines]
+            lengths = iter(each(lambda pair: self._lengths(*pair), pairs))
+            for trial, recorded, quick, slow in zip(trials, lengths, lengths, lengths, strict=True):
+                doubt = Doubt(trial.cure.spread**self._spread_left, self._beyond)
+                found.append(promise(recorded, quick, slow, doubt))
+        return found
+
+    def _trial(self, asked: tuple[Cure, Sequence[Cure]]) -> _Trial:
+        cure, on_top_of = asked
         before = self._select(*on_top_of)
         changes = [*before, *self._select(cure)]
         best = [*changes, *self._select(replace(cure, steps=cure.at_most))]
-        trial = _Trial(before, changes, best, cure)
-        recorded, quick, slow = (self._lengths(timeline, trial) for timeline in self._timelines)
-        return promise(recorded, quick, slow, Doubt(cure.spread**self._spread_left, self._beyond))
+        return _Trial(before, changes, best, cure)
 
     def _select(self, *cures: Cure) -> list[Change]:
-        return [change for cure in cures for change in select(self._connection, cure, self._places)]
+        cursor = self._connection.cursor()  # another thread may be asking for another win
+        return [change for cure in cures for change in select(cursor, cure, self._places)]
 
     def _lengths(self, timeline: _Timeline, trial: _Trial) -> Lengths:
         uncured = apply(timeline.run, trial.before)
@@ -114,6 +135,8 @@ class Replay:
 
     def _busy_longest(self, run: Run) -> float:
         """Busy time of the busiest device, without work on side streams."""
+        if run.ops.duration is self._recorded.ops.duration and run.ops.stream is self._recorded.ops.stream:
+            return float(self._busy_ns.max(initial=0.0))
         recorded, now = self._work(self._recorded), self._work(run)
         share = np.divide(now, recorded, out=np.ones_like(now), where=recorded > 0)
         return float((self._busy_ns * share).max(initial=0.0))

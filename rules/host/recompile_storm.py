@@ -71,7 +71,7 @@ AROUND = f"""
     FROM (
         SELECT interval.source_id, interval.pid, interval.tid, interval.interval_id AS first_interval_id, interval.interval_id AS last_interval_id,
             false AS is_named
-        FROM launch_interval AS interval JOIN {EVENTS}
+        FROM long_interval AS interval JOIN {EVENTS}
             ON event.source_id = interval.source_id AND event.pid = interval.pid AND event.tid = interval.tid AND event.start_ns = interval.start_ns
         WHERE NOT event.is_named
         UNION ALL

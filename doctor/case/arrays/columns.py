@@ -102,6 +102,9 @@ def group(columns: Sequence[pa.ChunkedArray]) -> Groups:
     code = np.zeros(len(columns[0]), dtype=np.int64)
     keys: list[tuple[int | None, ...]] = [()]
     for column in columns:
+        if (value := _only_value(column)) is not None:
+            keys = [(*key, value) for key in keys]
+            continue
         encoded = column.unify_dictionaries() if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         encoded = encoded.combine_chunks()
         if isinstance(encoded, pa.ChunkedArray):  # no rows
@@ -112,10 +115,20 @@ def group(columns: Sequence[pa.ChunkedArray]) -> Groups:
         code = code * len(values) + index
         keys = [(*key, value) for key in keys for value in values]
         code, keys = _only_present(code, keys)
+    if len(keys) == 1:
+        return Groups(np.zeros(len(code), dtype=np.int32), tuple(keys))
     order = sorted(range(len(keys)), key=lambda at: tuple((value is None, value or 0) for value in keys[at]))
     rank = np.empty(len(keys), dtype=np.int32)
     rank[order] = np.arange(len(keys), dtype=np.int32)
     return Groups(rank[code], tuple(keys[at] for at in order))
+
+
+def _only_value(column: pa.ChunkedArray) -> int | None:
+    """What every row has in a column of whole numbers, None where they differ or some have nothing."""
+    if column.null_count or not pa.types.is_integer(column.type):
+        return None
+    ends = pc.min_max(column).as_py()
+    return ends["min"] if ends["min"] == ends["max"] else None
 
 
 def _only_present(code: Int, keys: list[tuple[int | None, ...]]) -> tuple[Int, list[tuple[int | None, ...]]]:

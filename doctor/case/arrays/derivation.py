@@ -6,8 +6,8 @@ calls; a stable sort of numbers that are nearly in order takes a tenth of that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 import duckdb
 import numpy as np
@@ -29,8 +29,44 @@ FROM step, steady_window GROUP BY source_id, pid, from_ns HAVING min(host_start_
 """
 
 
+_ARRAYS = "arrays of the derivation"
+_CALLS = "arrays of the calls"
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Arrays made for one SQL file, or for later ones.
+
+    Attributes:
+        name: of the file, without `.sql`.
+        compute: makes the relations that the file reads.
+        reads: tables that have to be there, and arrays.
+        makes: what later feeds may wait for.
+    """
+
+    name: str
+    compute: Callable[[duckdb.DuckDBPyConnection], Relations]
+    reads: frozenset[str]
+    makes: frozenset[str]
+    _made: dict[str, pa.Table | pa.RecordBatchReader] = field(default_factory=dict)
+
+    def make(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Make the arrays and keep the relations."""
+        self._made.update(self.compute(connection))
+
+    def take(self) -> Relations:
+        """The relations, which are let go."""
+        made = dict(self._made)
+        self._made.clear()
+        return made
+
+
 class Derivation:
-    """Arrays of one case, made file by file; what a later file needs is kept until then."""
+    """Arrays of one case, made file by file; what a later file needs is kept until then.
+
+    Attributes:
+        feeds: by the name of the file; in order of names each finds the arrays that it needs.
+    """
 
     _calls: host_calls.HostCalls
     _ops: operations.DeviceOps
@@ -38,33 +74,40 @@ class Derivation:
     _called: Int
     _sequence: markers.OpSequence
     _step_of_op: Code
-    _gaps: pa.Table
     _thread_calls: intervals.ThreadCalls
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self._connection = connection
-        self._feeds: dict[str, Callable[[], Relations]] = {
-            "060_launch": self._launch,
-            "070_steady_window": self._steady_window,
-            "080_step": self._step,
-            "090_device_busy": self._device_busy,
-            "100_usual_step": self._usual_step,
-            "102_host_call": self._host_call,
-            "103_launcher": self._launcher,
-            "104_launch_interval": self._launch_interval,
-            "120_piece": self._piece,
-            "150_step_work": self._step_work,
-            "155_softmax_between": self._softmax_between,
-        }
+    def __init__(self) -> None:
+        feeds = [
+            self._feed("050_calls", self._read_calls, {"timeline_source", "call_name"}, makes=_CALLS),
+            self._feed("060_launch", self._launch, {"device_op", _CALLS}),
+            self._feed("070_steady_window", self._steady_window),
+            self._feed("080_step", self._step, {"device_op", "steady_window"}),
+            self._feed("090_device_busy", self._device_busy, {"steady_window"}),
+            self._feed("100_usual_step", self._usual_step, {"step", "steady_window"}),
+            self._feed("102_host_call", self._host_call, {"step", "steady_window", "usual_step", "launching_thread"}),
+            self._feed("103_launcher", self._launcher),
+            self._feed("104_launch_interval", self._launch_interval),
+            self._feed("120_piece", self._piece),
+            self._feed("150_step_work", self._step_work, {"device_op"}),
+            self._feed("155_softmax_between", self._softmax_between, {"device_op", "steady_window"}),
+        ]
+        self.feeds = {feed.name: feed for feed in feeds}
 
-    def relations(self, script: str) -> Relations:
-        """What the SQL file reads beyond the tables of the case, by name."""
-        feed = self._feeds.get(script)
-        return {} if feed is None else feed()
+    @staticmethod
+    def _feed(
+        name: str,
+        compute: Callable[[duckdb.DuckDBPyConnection], Relations],
+        reads: Collection[str] = (),
+        makes: str = _ARRAYS,
+    ) -> Feed:
+        return Feed(name, compute, frozenset(reads), frozenset((name, makes)))
 
-    def _launch(self) -> Relations:
-        self._calls = host_calls.read_calls(self._connection)
-        self._ops = operations.read_operations(self._connection)
+    def _read_calls(self, connection: duckdb.DuckDBPyConnection) -> Relations:
+        self._calls = host_calls.read_calls(connection)
+        return {}
+
+    def _launch(self, connection: duckdb.DuckDBPyConnection) -> Relations:
+        self._ops = operations.read_operations(connection)
         self._launched_by = launches.launching_calls(self._calls, self._ops)
         self._ops = self._ops.without_correlations()
         return {
@@ -72,7 +115,7 @@ class Derivation:
             "launching": launches.by_thread(self._calls, self._launched_by),
         }
 
-    def _steady_window(self) -> Relations:
+    def _steady_window(self, connection: duckdb.DuckDBPyConnection) -> Relations:
         launched = np.flatnonzero(self._launched_by >= 0)
         called = self._calls.start[self._launched_by[launched]]
         return {
@@ -80,14 +123,14 @@ class Derivation:
             "called_op": pa.table({"device_op_id": launched, "called_ns": called}),
         }
 
-    def _step(self) -> Relations:
-        window = self._window()
+    def _step(self, connection: duckdb.DuckDBPyConnection) -> Relations:
+        window = self._window(connection)
         called = self._ops.start.copy()
         is_launched = self._launched_by >= 0
         called[is_launched] = self._calls.start[self._launched_by[is_launched]]
         self._called = called
-        sequence = markers.read_sequence(self._connection, self._ops, called, window)
-        self._sequence, found = markers.find_markers(self._connection, self._ops, sequence, window)
+        sequence = markers.read_sequence(connection, self._ops, called, window)
+        self._sequence, found = markers.find_markers(connection, self._ops, sequence, window)
         del sequence
         marker_rows = markers.marker_rows(self._ops, self._sequence, found)
         self._sequence = replace(self._sequence, place=self._sequence.place[:0].copy())
@@ -96,47 +139,43 @@ class Derivation:
             "sequence_op": markers.operation_rows(self._ops, self._sequence),
         }
 
-    def _device_busy(self) -> Relations:
-        time = operations.device_time(self._ops, *self._window())
-        self._gaps = time.gaps
+    def _device_busy(self, connection: duckdb.DuckDBPyConnection) -> Relations:
+        time = operations.device_time(self._ops, *self._window(connection))
         return {"idle_time": time.gaps, "busy_time": time.busy}
 
-    def _usual_step(self) -> Relations:
-        found = steps.Steps.of(fetch(self._connection, _STEPS_AND_BEFORE))
+    def _usual_step(self, connection: duckdb.DuckDBPyConnection) -> Relations:
+        found = steps.Steps.of(fetch(connection, _STEPS_AND_BEFORE))
         self._step_of_op = found.at(self._ops.processes, self._sequence.process, self._sequence.called)
         self._sequence = replace(self._sequence, called=self._sequence.called[:0].copy())
         size = np.bincount(self._step_of_op[self._step_of_op >= 0])
         step = np.flatnonzero(size)
         held = steps.held_until(self._ops, self._launched_by, self._calls.end)
-        span = steps.spans(steps.Steps.of(fetch(self._connection, _STEPS)), self._ops, self._called, held)
+        span = steps.spans(steps.Steps.of(fetch(connection, _STEPS)), self._ops, self._called, held)
         del self._called
         return {"step_size": pa.table({"step_id": step, "op_count": size[step]}), "step_span": span}
 
-    def _host_call(self) -> Relations:
-        found = steps.Steps.of(fetch(self._connection, _STEPS))
+    def _host_call(self, connection: duckdb.DuckDBPyConnection) -> Relations:
+        found = steps.Steps.of(fetch(connection, _STEPS))
         threads = self._calls.threads
         process = threads.process[self._calls.thread]
         step = found.at(threads.processes, process, self._calls.start)
-        self._thread_calls = intervals.thread_calls(self._calls, self._launched_by, step, self._window())
-        return {
-            "outermost_call": streamed(
-                intervals.as_rows(self._calls, self._thread_calls, self._main_threads(), self._usual_steps())
-            )
-        }
+        self._thread_calls = intervals.thread_calls(self._calls, self._launched_by, step, self._window(connection))
+        main, usual = self._main_threads(connection), self._usual_steps(connection)
+        return {"outermost_call": streamed(intervals.as_rows(self._calls, self._thread_calls, main, usual))}
 
-    def _launcher(self) -> Relations:
+    def _launcher(self, connection: duckdb.DuckDBPyConnection) -> Relations:
         return {"launcher_thread": launchers.as_rows(self._calls, self._thread_calls)}
 
-    def _launch_interval(self) -> Relations:
+    def _launch_interval(self, connection: duckdb.DuckDBPyConnection) -> Relations:
         self._calls = self._calls.times_alone()
         relations = {
             "pace": intervals.paces(self._calls, self._thread_calls),
-            "interval": streamed(intervals.intervals(self._calls, self._thread_calls, self._launched_by, self._gaps)),
+            "interval": intervals.long_intervals(self._calls, self._thread_calls),
         }
-        del self._calls, self._thread_calls, self._launched_by, self._gaps
+        del self._calls, self._thread_calls, self._launched_by
         return relations
 
-    def _piece(self) -> Relations:
+    def _piece(self, connection: duckdb.DuckDBPyConnection) -> Relations:
         cut, placed = pieces.cut_steps(self._ops, self._sequence, self._step_of_op)
         step = np.full(len(self._ops.start), NO_STEP, dtype=np.int32)
         step[self._sequence.span()] = self._step_of_op
@@ -144,32 +183,32 @@ class Derivation:
         del self._sequence
         return {"cut_step": cut, "placed_op": placed}
 
-    def _step_work(self) -> Relations:
-        blocks = Scan(self._connection, "device_op").whole("grid_blocks")
+    def _step_work(self, connection: duckdb.DuckDBPyConnection) -> Relations:
+        blocks = Scan(connection, "device_op").whole("grid_blocks")
         return {"work_of_step": steps.step_work(self._ops, blocks, self._step_of_op)}
 
-    def _softmax_between(self) -> Relations:
-        first, last = np.searchsorted(self._ops.start, self._window()).tolist()
+    def _softmax_between(self, connection: duckdb.DuckDBPyConnection) -> Relations:
+        first, last = np.searchsorted(self._ops.start, self._window(connection)).tolist()
         work = first + np.flatnonzero((~self._ops.is_of("graph"))[self._ops.family[first:last]])
         if not self._ops.is_of("softmax")[self._ops.family[work]].any():  # most recordings end here, at no cost
             work = work[:0]
             stream = work
         else:
-            stream = Scan(self._connection, "device_op").groups("source_id", "device_id", "stream_id").code[work]
+            stream = Scan(connection, "device_op").groups("source_id", "device_id", "stream_id").code[work]
         found = attention.sandwiches(self._ops, stream, work)
         return {"softmax": found.softmax, "inner_kernel": found.between}
 
-    def _window(self) -> tuple[int, int]:
-        rows = self._connection.execute("SELECT from_ns, until_ns FROM steady_window").fetchall()
+    def _window(self, connection: duckdb.DuckDBPyConnection) -> tuple[int, int]:
+        rows = connection.execute("SELECT from_ns, until_ns FROM steady_window").fetchall()
         return rows[0] if rows else (0, 0)
 
-    def _main_threads(self) -> Flag:
-        rows = self._connection.execute("SELECT source_id, pid, tid FROM launching_thread WHERE is_main").fetchall()
+    def _main_threads(self, connection: duckdb.DuckDBPyConnection) -> Flag:
+        rows = connection.execute("SELECT source_id, pid, tid FROM launching_thread WHERE is_main").fetchall()
         main = set(rows)
         return np.asarray([key in main for key in self._calls.threads.keys], dtype=np.bool_)
 
-    def _usual_steps(self) -> Flag:
-        [(count,)] = self._connection.execute("SELECT coalesce(max(step_id) + 1, 0) FROM step").fetchall()
+    def _usual_steps(self, connection: duckdb.DuckDBPyConnection) -> Flag:
+        [(count,)] = connection.execute("SELECT coalesce(max(step_id) + 1, 0) FROM step").fetchall()
         is_usual = np.zeros(count, dtype=np.bool_)
-        is_usual[whole(fetch(self._connection, "SELECT step_id FROM usual_step"), "step_id")] = True
+        is_usual[whole(fetch(connection, "SELECT step_id FROM usual_step"), "step_id")] = True
         return is_usual

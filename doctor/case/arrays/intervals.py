@@ -16,7 +16,6 @@ from doctor.case.arrays.columns import (
     Code,
     Flag,
     Int,
-    Real,
     bounds_of,
     by_group,
     nullable,
@@ -26,6 +25,7 @@ from doctor.case.arrays.columns import (
 from doctor.case.arrays.steps import NO_STEP
 
 _MEANS = ("sync", "alloc", "copy")
+LONG_INTERVAL_NS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -121,38 +121,57 @@ def _spread(here: ThreadCalls, values: Code, part: slice) -> Code:
     return spread
 
 
-def intervals(calls: HostCalls, here: ThreadCalls, launched_by: Code, gaps: pa.Table) -> Iterator[pa.Table]:
-    """Columns of the table `launch_interval`, part by part; `gaps` are those of the devices."""
+def long_intervals(calls: HostCalls, here: ThreadCalls) -> pa.Table:
+    """Columns of the table `long_interval`: launch-to-launch intervals that somebody may look at one by one."""
     first = _interval_starts(here)
-    until = np.append(first, len(here.order))
-    idle = _idle_before(calls, launched_by, gaps)
-    keys = calls.threads.keys
-    for part in slices(len(first)):
-        rows = here.order[until[part.start] : until[part.stop]]
-        at, begins = here.call[rows], first[part] - until[part.start]
-        thread = calls.thread[at[begins]]
-        silence = np.where(here.silence[rows] == UNKNOWN, 0, here.silence[rows])
-        length = calls.end[at] - calls.start[at]
-        is_module = calls.names.in_class("module")[calls.name[at]]
-        is_waiting = calls.names.in_class(*_MEANS)[calls.name[at]] & (here.op_count[at] == 0)
-        yield pa.table(
-            {
-                "source_id": spelled(thread, [key[0] for key in keys], pa.int16()),
-                "pid": spelled(thread, [key[1] for key in keys], pa.int64()),
-                "tid": spelled(thread, [key[2] for key in keys], pa.int64()),
-                "interval_id": here.interval[rows[begins]].astype(np.int64),
-                "start_ns": _reduce(np.minimum, calls.start[at] - silence, begins),
-                "end_ns": _reduce(np.maximum, calls.end[at], begins),
-                "step_id": _first_known(here.step[rows], begins),
-                "last_host_call_id": _reduce(np.maximum, at, begins).astype(np.int64),
-                "silence_ns": _reduce(np.add, silence, begins),
-                "longest_silence_ns": _reduce(np.maximum, silence, begins),
-                "module_ns": _reduce(np.add, np.where(is_module, length, 0), begins),
-                "module_count": _reduce(np.add, is_module.astype(np.int64), begins),
-                "waiting_ns": _reduce(np.add, np.where(is_waiting, length, 0), begins),
-                "idle_ns": _reduce(np.add, idle[at], begins).astype(np.int64),
-            }
-        )
+    until = np.append(first[1:], len(here.order))[: len(first)]
+    kept = np.flatnonzero(_is_looked_at(calls, here, first, until))
+    first, size = first[kept], (until - first)[kept]
+    begins = np.cumsum(size) - size
+    rows = here.order[np.repeat(first - begins, size) + np.arange(int(size.sum()))]
+    at = here.call[rows]
+    thread, keys = calls.thread[at[begins]], calls.threads.keys
+    silence, length = _known(here.silence[rows]), calls.end[at] - calls.start[at]
+    is_module = calls.names.in_class("module")[calls.name[at]]
+    is_waiting = calls.names.in_class(*_MEANS)[calls.name[at]] & (here.op_count[at] == 0)
+    return pa.table(
+        {
+            "source_id": spelled(thread, [key[0] for key in keys], pa.int16()),
+            "pid": spelled(thread, [key[1] for key in keys], pa.int64()),
+            "tid": spelled(thread, [key[2] for key in keys], pa.int64()),
+            "interval_id": here.interval[rows[begins]].astype(np.int64),
+            "start_ns": calls.start[at[begins]] - silence[begins],
+            "end_ns": calls.end[at[begins + size - 1]],
+            "step_id": _first_known(here.step[rows], begins),
+            "last_host_call_id": at[begins + size - 1].astype(np.int64),
+            "silence_ns": _reduce(np.add, silence, begins),
+            "longest_silence_ns": _reduce(np.maximum, silence, begins),
+            "module_ns": _reduce(np.add, np.where(is_module, length, 0), begins),
+            "module_count": _reduce(np.add, is_module.astype(np.int64), begins),
+            "waiting_ns": _reduce(np.add, np.where(is_waiting, length, 0), begins),
+        }
+    )
+
+
+def _is_looked_at(calls: HostCalls, here: ThreadCalls, first: Int, until: Int) -> Flag:
+    """Intervals of 1 ms or more, with module calls, or of a process of which several threads launch.
+
+    Outermost calls of a thread follow each other: the first begins, and the last ends, its interval.
+    """
+    opening, closing = here.call[here.order[first]], here.call[here.order[until - 1]]
+    length = calls.end[closing] - calls.start[opening] + _known(here.silence[here.order[first]])
+    there = np.flatnonzero(np.diff(here.bounds))
+    is_of_several = np.bincount(calls.threads.process[there], minlength=len(calls.threads.processes)) > 1
+    is_kept = (length >= LONG_INTERVAL_NS) | is_of_several[calls.threads.process[calls.thread[opening]]]
+    is_module = calls.names.in_class("module")
+    if is_module.any():
+        loading = np.flatnonzero(is_module[calls.name[here.call[here.order]]])
+        is_kept[np.searchsorted(first, loading, side="right") - 1] = True
+    return np.asarray(is_kept, dtype=np.bool_)
+
+
+def _known(silence: Int) -> Int:
+    return np.where(silence == UNKNOWN, 0, silence)
 
 
 def _interval_starts(here: ThreadCalls) -> Int:
@@ -175,14 +194,6 @@ def _first_known(step: Code, first: Int) -> pa.Array:
     found = np.append(known, len(step))[place]
     is_here = found < np.append(first[1:], len(step))
     return pa.array(np.append(step, 0)[found], mask=~is_here)
-
-
-def _idle_before(calls: HostCalls, launched_by: Code, gaps: pa.Table) -> Real:
-    """How long devices had been idle when the work of each call began, in ns."""
-    call = launched_by[gaps.column("next_device_op_id").to_numpy()]
-    length = gaps.column("end_ns").to_numpy() - gaps.column("start_ns").to_numpy()
-    idle = np.bincount(call[call >= 0], length[call >= 0], len(calls.start))
-    return np.asarray(idle, dtype=np.float64)  # sums below 2 ** 53 ns are exact
 
 
 def paces(calls: HostCalls, here: ThreadCalls) -> pa.Table:

@@ -8,7 +8,7 @@ WITH amount AS (
 taken AS (  -- some 20,000 kernels tell it as well as five million
     SELECT kernel.source_id, pid, correlation_id, min(start_ns) AS start_ns
     FROM kernel JOIN amount USING (source_id)
-    WHERE graph_node_id IS NULL AND hash(correlation_id) % greatest(1, kernel_count // 20000) = 0
+    WHERE graph_node_id IS NULL AND hash(correlation_id) % greatest(1, kernel_count // 20000)::UBIGINT = 0
     GROUP BY ALL
 ),
 latency AS (

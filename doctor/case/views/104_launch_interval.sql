@@ -1,9 +1,19 @@
--- launch_interval: one row a launch-to-launch interval of a launching thread, split by what the host did in it; `idle_ns` is how long the device
--- had been idle when the work that ends the interval began
+-- launch_interval: one row a launch-to-launch interval of a launching thread, split by what the host did in it.
+CREATE VIEW launch_interval AS
+SELECT source_id, pid, tid, interval_id, min(start_ns - coalesce(silence_ns, 0)) AS start_ns, max(end_ns) AS end_ns,
+    arg_min(step_id, host_call_id) AS step_id, max(host_call_id) AS last_host_call_id, sum(coalesce(silence_ns, 0))::BIGINT AS silence_ns,
+    max(coalesce(silence_ns, 0)) AS longest_silence_ns, coalesce(sum(end_ns - start_ns) FILTER (call_class = 'module'), 0)::BIGINT AS module_ns,
+    count(*) FILTER (call_class = 'module') AS module_count,
+    coalesce(sum(end_ns - start_ns) FILTER (call_class IN ('sync', 'alloc', 'copy') AND NOT is_launching), 0)::BIGINT AS waiting_ns
+FROM thread_call
+GROUP BY source_id, pid, tid, interval_id;
+
+-- long_interval: those that last 1 ms or more, hold module calls or belong to a process of which several threads launch: among millions, the few
+-- that are looked at one by one.
 -- Reads the relations interval and pace (doctor.case.arrays.intervals).
-CREATE TABLE launch_interval AS
+CREATE TABLE long_interval AS
 SELECT source_id, pid, tid, interval_id, start_ns, end_ns, step_id::BIGINT AS step_id, last_host_call_id, silence_ns, longest_silence_ns, module_ns,
-    module_count, waiting_ns, idle_ns
+    module_count, waiting_ns
 FROM interval;
 
 -- launch_pace: the usual silence before a launch and the usual time from launch to launch, per thread;

@@ -46,7 +46,7 @@ CREATE TABLE crowded_interval AS
 WITH interval AS (
     SELECT source_id, pid, tid, interval_id, launcher_id, last_host_call_id, start_ns, end_ns, end_ns - start_ns - waiting_ns AS host_ns,
         longest_silence_ns <= greatest(pause_ns, 6000000) AND 2 * waiting_ns <= end_ns - start_ns AS is_at_work
-    FROM launch_interval JOIN launcher USING (source_id, pid, tid) JOIN launch_pace USING (source_id, pid, tid)
+    FROM long_interval JOIN launcher USING (source_id, pid, tid) JOIN launch_pace USING (source_id, pid, tid)
     SEMI JOIN crowded_launch USING (source_id, pid)
 ),
 turn AS (

@@ -7,14 +7,14 @@
 -- more. A scheduler's pause comes between steps, where no kernel of the step was before. What a capture of a graph loads belongs to the capture.
 CREATE TABLE code_load AS
 SELECT source_id, pid, tid, interval_id, start_ns, end_ns, step_id, last_host_call_id, 'module calls' AS seen_as
-FROM launch_interval ANTI JOIN graph_capture USING (source_id, pid, tid, interval_id)
+FROM long_interval ANTI JOIN graph_capture USING (source_id, pid, tid, interval_id)
 WHERE module_count > 0 AND silence_ns + module_ns > 1000000 AND waiting_ns < 0.5 * (end_ns - start_ns)
 UNION ALL
 SELECT source_id, pid, tid, interval_id, start_ns, end_ns, step_id, last_host_call_id, 'silence under ' || name
 FROM (
     SELECT interval.*, text.text AS name,
         row_number() OVER (PARTITION BY interval.source_id, interval.pid, interval.tid, interval.interval_id ORDER BY host_op.end_ns - host_op.start_ns) AS depth
-    FROM launch_interval AS interval ANTI JOIN graph_capture USING (source_id, pid, tid, interval_id)
+    FROM long_interval AS interval ANTI JOIN graph_capture USING (source_id, pid, tid, interval_id)
     JOIN (
         SELECT source_id, pid, tid, start_ns + shift_ns AS start_ns, end_ns + shift_ns AS end_ns, name_id
         FROM host_op JOIN timeline_source USING (source_id) WHERE op_kind = 'cpu_op' AND end_ns - start_ns > 1000000
@@ -31,9 +31,9 @@ WHERE depth = 1 AND name LIKE 'aten::%'
 ORDER BY source_id, pid, tid, interval_id;
 
 CREATE TABLE _silent AS
-SELECT * FROM launch_interval ANTI JOIN graph_capture USING (source_id, pid, tid, interval_id)
+SELECT * FROM long_interval ANTI JOIN graph_capture USING (source_id, pid, tid, interval_id)
 WHERE longest_silence_ns > 1000000 AND waiting_ns < 0.5 * (end_ns - start_ns)
-    AND source_id NOT IN (SELECT source_id FROM launch_interval WHERE module_count > 0)
+    AND source_id NOT IN (SELECT source_id FROM long_interval WHERE module_count > 0)
     AND (source_id, pid, tid, interval_id) NOT IN (SELECT source_id, pid, tid, interval_id FROM code_load);
 
 -- the kernel behind each silence: a plan may clear its workspace first, and the memset then ends the silence

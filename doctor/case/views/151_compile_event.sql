@@ -31,7 +31,7 @@ event AS (
     SELECT source_id, pid, tid, start_ns, end_ns, name AS seen_as, true AS is_named FROM edged WHERE is_outermost
     UNION ALL
     SELECT source_id, pid, tid, interval.start_ns, interval.end_ns, 'loading of compiled images', false
-    FROM launch_interval AS interval
+    FROM long_interval AS interval
     JOIN (SELECT DISTINCT source_id, pid, tid, interval_id FROM thread_call WHERE base_name LIKE 'cuModuleLoad%')
         USING (source_id, pid, tid, interval_id)
     WHERE interval.end_ns - interval.start_ns >= 10000000 AND NOT EXISTS (SELECT 1 FROM named)
