@@ -79,8 +79,9 @@ def rank(suspects: Iterable[Suspect], replay: Replay | None) -> Ranked:
     replayed = max((one.severity for one in guilty if one.win is not None), default=Severity.INFO)
     ordered = sorted(guilty, key=lambda one: (_slightness(one), *_place(one, dispatch_share, replayed)))
     findings: list[RankedFinding] = []
+    thens = _after_first(ordered, replay)
     for position, suspect in enumerate(ordered):
-        then = _after_first(ordered, position, replay)
+        then = thens.get(position)
         findings.append(_ranked(suspect, replay, then))
         findings += [
             _follower(follower, suspect)
@@ -144,13 +145,18 @@ def _weight(suspect: Suspect) -> float:
     return float(suspect.severity) * len(stages) - place + _stated_share(suspect.finding)
 
 
-def _after_first(ordered: Sequence[Suspect], position: int, replay: Replay | None) -> float | None:
-    first, suspect = ordered[0], ordered[position]
-    if replay is None or not replay.quality.is_trusted or not 0 < position <= THEN_COUNT:
-        return None
-    if first.finding.cure is None or suspect.finding.cure is None or first.finding.question or suspect.finding.question:
-        return None  # a cure that may be none is no ground to stand on
-    return replay.win(suspect.finding.cure, on_top_of=(first.finding.cure,)).speedup_expected
+def _after_first(ordered: Sequence[Suspect], replay: Replay | None) -> dict[int, float]:
+    """Speed-up of those behind the first, by place, once its cure is in place."""
+    first = ordered[0].finding if ordered else None
+    if replay is None or not replay.quality.is_trusted or first is None or first.cure is None or first.question:
+        return {}  # a cure that may be none is no ground to stand on
+    asked = {
+        place: (suspect.finding.cure, (first.cure,))
+        for place, suspect in enumerate(ordered[: THEN_COUNT + 1])
+        if place and suspect.finding.cure is not None and not suspect.finding.question
+    }
+    wins = replay.wins(list(asked.values()))
+    return {place: win.speedup_expected for place, win in zip(asked, wins, strict=True)}
 
 
 def _gain(suspect: Suspect, replay: Replay | None) -> Gain | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -69,17 +69,14 @@ def diagnose_case(
     derive(connection, WindowChoice(options.window, options.range_name))
     window = queries.window(connection)
     judged, replay = _judge_beside_replay(connection, chosen, window, options)
-    if replay is not None and (reasons := _reasons_for_distrust(connection)):
+    vitals = _vitals(connection, window)
+    if replay is not None and (reasons := _reasons_for_distrust(connection, vitals)):
         replay.quality = replace(replay.quality, is_trusted=False, notes=(*replay.quality.notes, *reasons))
         judged = replace(judged, suspects=tuple((rule, _doubted(finding)) for rule, finding in judged.suspects))
-    suspects = [Suspect(rule, finding, None) for rule, finding in judged.suspects if finding.cure is None]
-    if replay is not None:
-        suspects += [
-            Suspect(rule, finding, replay.win(finding.cure))
-            for rule, finding in judged.suspects
-            if finding.cure is not None
-        ]
-    ranked = rank(suspects, replay)
+    with ThreadPoolExecutor(1, "doctor-draws") as beside:
+        drawing = beside.submit(_display, connection.cursor(), window)
+        ranked = rank(_suspects(judged, replay), replay)
+    display = drawing.result()
     wanted = _frameworks(connection, options)
     recorded = described(program(connection), wanted)
     findings = tuple(_advised(finding, recorded, wanted) for finding in ranked.findings)
@@ -88,7 +85,7 @@ def diagnose_case(
         window=None
         if window is None
         else Window(window.start_ns, window.end_ns, window.step_count or None, window.chosen_by),
-        vitals=_vitals(connection, window),
+        vitals=vitals,
         findings=findings,
         ruled_out=(*ranked.ruled_out, *judged.cleared),
         not_run=judged.not_run,
@@ -96,8 +93,20 @@ def diagnose_case(
         checked_count=judged.checked_count,
         frameworks=wanted,
         program=recorded,
-        display=Display() if window is None else _display(connection, window, findings, options),
+        display=display
+        if window is None or not options.is_zoomable
+        else replace(display, zoom=_zoomable(connection, window, findings)),
     )
+
+
+def _suspects(judged: _Judged, replay: Replay | None) -> list[Suspect]:
+    """What is to be ranked; a cure that cannot be replayed is no suspicion."""
+    suspects = [Suspect(rule, finding, None) for rule, finding in judged.suspects if finding.cure is None]
+    if replay is None:
+        return suspects
+    curable = [(rule, finding, finding.cure) for rule, finding in judged.suspects if finding.cure is not None]
+    wins = replay.wins([(cure, ()) for _, _, cure in curable])
+    return suspects + [Suspect(rule, finding, win) for (rule, finding, _), win in zip(curable, wins, strict=True)]
 
 
 def _advised(finding: RankedFinding, recorded: Program | None, wanted: tuple[str, ...]) -> RankedFinding:
@@ -128,12 +137,12 @@ def _judge_beside_replay(
         return _judge_all(connection, rules), building.result()
 
 
-def _reasons_for_distrust(connection: duckdb.DuckDBPyConnection) -> tuple[str, ...]:
+def _reasons_for_distrust(connection: duckdb.DuckDBPyConnection, vitals: Mapping[str, float | None]) -> tuple[str, ...]:
     """What makes a replay worthless however well it fits."""
     reasons: list[str] = []
     if any(not source.is_complete and not source.is_passed_over for source in queries.sources(connection)):
         reasons.append("part of the recording could not be read, and what is missing looks like silence")
-    if queries.vitals(connection).gpu_busy == 0:
+    if vitals["gpu_busy"] == 0:
         reasons.append("no device work in the window takes any time")
     return tuple(reasons)
 
@@ -286,12 +295,9 @@ def _quality(replay: Replay) -> ReplayQuality:
     )
 
 
-def _display(
-    connection: duckdb.DuckDBPyConnection,
-    window: queries.WindowRow,
-    findings: tuple[RankedFinding, ...],
-    options: DiagnosisOptions,
-) -> Display:
+def _display(connection: duckdb.DuckDBPyConnection, window: queries.WindowRow | None) -> Display:
+    if window is None:
+        return Display()
     kernels = queries.top_kernels(connection)
     busy_ns = queries.kernel_time(connection)
     return Display(
@@ -305,12 +311,11 @@ def _display(
             )
             for row in kernels
         ),
-        zoom=ZoomableTimeline()
-        if not options.is_zoomable
-        else zoomable_timeline(
-            connection,
-            (entry for finding in findings for entry in finding.evidence),
-            window.start_ns,
-            window.end_ns,
-        ),
     )
+
+
+def _zoomable(
+    connection: duckdb.DuckDBPyConnection, window: queries.WindowRow, findings: tuple[RankedFinding, ...]
+) -> ZoomableTimeline:
+    evidence = (entry for finding in findings for entry in finding.evidence)
+    return zoomable_timeline(connection, evidence, window.start_ns, window.end_ns)

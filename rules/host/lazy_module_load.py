@@ -59,7 +59,8 @@ WITH fresh AS (  -- threads may load at the same time
 ),
 place AS (  -- by launches: a load that takes half of the time is not late for that
     SELECT max(load.interval_id / launched.interval_count) AS last_launch_share, count(DISTINCT load.tid) AS thread_count
-    FROM library_load AS load JOIN (SELECT source_id, pid, tid, count(*) AS interval_count FROM launch_interval GROUP BY source_id, pid, tid) AS launched
+    FROM library_load AS load JOIN (SELECT source_id, pid, tid, max(interval_id) + 1 AS interval_count
+        FROM thread_call SEMI JOIN library_load USING (source_id, pid, tid) GROUP BY source_id, pid, tid) AS launched
         USING (source_id, pid, tid)
 ),
 planned AS (  -- the kernel that ends a load, or follows the memset that does, where cuDNN generated it
