@@ -12,7 +12,8 @@
 CREATE TABLE _annotated_step AS
 WITH opened AS (
     -- a device that still works on what was launched before the recording begins late: steps that were launched meanwhile run in the window
-    SELECT source_id, pid, CASE WHEN EXISTS (SELECT 1 FROM window_request) THEN from_ns ELSE least(from_ns, min(called_ns)) END AS opened_ns
+    SELECT source_id, pid, CASE WHEN EXISTS (SELECT 1 FROM window_request) THEN from_ns ELSE least(from_ns, min(called_ns)) END AS opened_ns,
+        greatest(max(called_ns) - min(called_ns), 1) AS launching_ns
     FROM sequence_op, steady_window GROUP BY source_id, pid, from_ns
 ),
 ranged AS (
@@ -23,7 +24,7 @@ ranged AS (
         AND regexp_matches(lower(text.text), 'step|decode|iteration|forward|execute_|generate_token|run_batch')
 ),
 named AS (
-    SELECT source_id, pid, tid, start_ns, end_ns, regexp_replace(text, '\d+', '#', 'g') AS name,
+    SELECT source_id, pid, tid, start_ns, end_ns, launching_ns, regexp_replace(text, '\d+', '#', 'g') AS name,
         -- a step begins on the host, with what it schedules: the first launch, and with it the window, comes later
         start_ns >= opened_ns - if(EXISTS (SELECT 1 FROM window_request), 1000000, greatest(1000000, (end_ns - start_ns) / 4))
             AND start_ns < until_ns AS is_inside,
@@ -35,9 +36,10 @@ spaced AS (
     SELECT *, coalesce(start_ns < lag(end_ns) OVER (PARTITION BY source_id, pid, tid, name ORDER BY start_ns), false) AS is_overlapping FROM named
 ),
 candidate AS (
-    -- a window that somebody asked for may hold one step: there the whole recording tells that it is one
+    -- A window that somebody asked for may hold one step: there the whole recording tells that it is one. A host that runs ahead is done with
+    -- all steps while the device is at the first.
     SELECT source_id, pid, tid, name, count(*) FILTER (is_inside) AS range_count,
-        sum(end_ns - start_ns) FILTER (is_inside) / any_value(until_ns - from_ns) AS covered_share, 0.15 AS least_share, false AS is_mark
+        sum(end_ns - start_ns) FILTER (is_inside) / any_value(least(until_ns - from_ns, launching_ns)) AS covered_share, 0.15 AS least_share, false AS is_mark
     FROM spaced, steady_window
     WHERE is_inside OR EXISTS (SELECT 1 FROM window_request)
     GROUP BY ALL HAVING count(*) >= 3 AND NOT bool_or(is_overlapping)

@@ -22,11 +22,18 @@ STEP_US = KERNELS * KERNEL_US
 
 
 def launched_ahead(
-    steps: int, *, name: str = "", at: float = 1_000.0, free_at: float = 0.0, pause_us: float = 0.0
+    steps: int,
+    *,
+    name: str = "",
+    at: float = 1_000.0,
+    free_at: float = 0.0,
+    pause_us: float = 0.0,
+    is_wait_inside: bool = True,
 ) -> Rows:
     """Steps that take the host a twelfth of the device's time; each begins with a copy, and the last one waits.
 
-    The device is free at `free_at`; `pause_us` is what the host does before each step.
+    The device is free at `free_at`; `pause_us` is what the host does before each step; the range of the last one may
+    end before the wait.
     """
     rows = Rows()
     free_at = max(free_at, at + 3)
@@ -41,11 +48,12 @@ def launched_ahead(
             rows.launched(GEMM if place else ADD, at, free_at, free_at + KERNEL_US)
             free_at += KERNEL_US
         at += LAUNCH_US
+        launched = at
         if step == steps - 1:
             rows.call("cudaDeviceSynchronize", at, free_at + 5)
             at = free_at + 5
         if name:
-            rows.annotation(name, begun, at)
+            rows.annotation(name, begun, at if is_wait_inside else launched)
     return rows
 
 
@@ -58,6 +66,12 @@ def lengths_us(case: duckdb.DuckDBPyConnection) -> list[float]:
 def test_steps_that_are_launched_ahead_take_the_time_of_the_device(name: str) -> None:
     found = lengths_us(launched_ahead(6, name=name).derived())
     assert found == pytest.approx([STEP_US] * 6, rel=0.02)
+
+
+def test_ranges_that_are_over_long_before_their_work_are_steps_all_the_same() -> None:
+    case = launched_ahead(12, name="decode_step", is_wait_inside=False).derived()
+    assert case.execute("SELECT DISTINCT chosen_by FROM step").fetchall() == [("nvtx:decode_step",)]
+    assert lengths_us(case) == pytest.approx([STEP_US] * 12, rel=0.02)
 
 
 def test_steps_in_a_row_add_up_to_the_time_of_all() -> None:
