@@ -68,8 +68,7 @@ THRESHOLDS = {
 }
 
 SQL = """SELECT window_ns, device_count, busy_ns, idle_ns, gap_count, longest_start_ns, longest_end_ns, launch_count, step_count, kernel_median_ns, kernel_count,
-    launch_interval_ns, same_count, marked_count, thread_count, repeated_share, load_ns, pause_idle_ns, lock_share, wait_count, graph_step_count,
-    eager_step_count, (SELECT kind = 'generation' FROM program) AS is_generation
+    launch_interval_ns, same_count, marked_count, thread_count, repeated_share, load_ns, pause_idle_ns, lock_share, wait_count, graph_step_count, eager_step_count, (SELECT kind = 'generation' FROM program) AS is_generation
 FROM launch_scene
 """
 
@@ -242,9 +241,10 @@ def _fixes(row: Dispatch) -> tuple[Fix, ...]:
     if row.waits_per_step < THRESHOLDS["min_waits"].value:
         return ()
     waits = f"first take the {row.waits_per_step:,.0f} waits out of the step (.item(), nonzero, .cpu(), synchronize: no graph can hold them); then"
+    able = [fix for fix in FIXES if fix.target != "engine" or "--layer-boundary free" in fix.setting]
     return tuple(
         replace(fix, setting=f"{waits} {fix.setting}") if fix.target in {"pytorch", "transformers"} else fix
-        for fix in FIXES
+        for fix in able
     )
 
 

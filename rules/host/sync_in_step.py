@@ -1,28 +1,28 @@
 """The host waits for the device many times a step: .item(), nonzero, .cpu(), synchronize.
 
-What happens: a call that returns a device value to Python returns only when everything before it is done. The queue is
-empty afterwards, and the device idles until the host has launched anew. Done once a step it is the price of reading
-the token; done per layer, per sequence or per expert it serialises host and device.
+What happens: a call that returns a device value to Python returns only when everything before it is done. The queue is empty afterwards, and the
+device idles until the host has launched anew. Done once a step it is the price of reading the token; done per layer, per sequence or per expert it
+serialises host and device.
 
-How it is detected: at least five waiting calls (stream, device or event synchronisation, small copies to the host) a
-usual step; where what comes back is too little for a forward pass, or waits for an upload each time it comes (the layers of one
-long prompt), fifteen in all: the end of a step waits for what comes down. The win is the run replayed without them, the longest one left in place, since one wait a step is needed.
+How it is detected: at least five waiting calls (stream, device or event synchronisation, small copies to the host) a usual step; where what comes
+back is too little for a forward pass, or waits for an upload each time it comes (the layers of one long prompt), fifteen in all: the end of a step
+waits for what comes down. The win is the run replayed without them, the longest one left in place, since one wait a step is needed. Where eight waits
+of a step or more follow the same few operations, none of them a matrix product, a Python loop handles rows one by one: all but the first go too.
 
-Launches that wait are another form of it: under CUDA_LAUNCH_BLOCKING=1, left on after an error was looked for, each
-launch returns only when its kernel has ended. Then at least 95 % of the launches return after the end of their kernels,
-longer ones than a launch takes among them; the win is the run replayed with launches that return 2 us before their
-kernels start. Launches of CUDA graphs are not counted.
+Launches that wait are another form of it: under CUDA_LAUNCH_BLOCKING=1, left on after an error was looked for, each launch returns only when its
+kernel has ended. Then at least 95 % of the launches return after the end of their kernels, longer ones than a launch takes among them; the win is the
+run replayed with launches that return 2 us before their kernels start. Launches of CUDA graphs are not counted.
 
-The sums of `nsys stats` and nvprof tell the same at most as a question: a waiting call for every 32 kernels or fewer, which no sum can
-show the cost of.
+The sums of `nsys stats` and nvprof tell the same at most as a question: a waiting call for every 32 kernels or fewer, which no sum can show the cost
+of.
 
-When it is not this: a wait behind a busy device costs nothing, however long the call is: the replay then finds no win
-and the waits are named under ruled out. A kernel ends before its launch returns by chance where the host is
-held up, never nearly always. A tool that runs one kernel at a time (compute-sanitizer, a serialising profiler) makes
-launches wait as the variable does: unset it first, then look whether such a tool ran. Waits that belong to a large pageable copy are `pageable-copies`; waits inside
-cudaMalloc or cudaFree are `alloc-in-hot-loop`.
+When it is not this: a wait behind a busy device costs nothing, however long the call is: the replay then finds no win and the waits are named under
+ruled out. A kernel ends before its launch returns by chance where the host is held up, never nearly always. A tool that runs one kernel at a time
+(compute-sanitizer, a serialising profiler) makes launches wait as the variable does: unset it first, then look whether such a tool ran. Waits that
+belong to a large pageable copy are `pageable-copies`; waits inside cudaMalloc or cudaFree are `alloc-in-hot-loop`.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from doctor.rule import (
@@ -61,44 +61,25 @@ THRESHOLDS = {
     "min_step_ops": Threshold(8, "device operations a step", source="one layer of a transformer has as many"),
     "min_upload_share": Threshold(0.8, "share of the waits", source="NVIDIA/TensorRT-LLM PR#16680: one in every layer"),
     "min_blocking_share": Threshold(
-        0.95, "share of launches", source="own H200 recordings: 100 % under CUDA_LAUNCH_BLOCKING=1, under 1 % without"
+        0.95, "share of launches", source="own H200 recordings: 100 % with it, under 1 % without"
+    ),
+    "least_start_ns": Threshold(
+        3_000, "ns from a launch to its kernel", source="driver's and device's; clocks that disagree show less"
     ),
     "longer_ns": Threshold(5_000, "ns", source="a launch takes 2 to 5 us: a kernel so long ends behind it"),
     "min_longer": Threshold(24, "launches", source="four a layer; fewer are less than a small model"),
     "lead_ns": Threshold(2_000, "ns", source="own H200 recordings: a kernel starts 1 to 5 us after its launch"),
-    "most_apart": Threshold(
-        32, "kernels a wait", source="NVIDIA/TensorRT-LLM PR#16680: one wait a layer of 10 to 30 kernels"
-    ),
+    "most_apart": Threshold(32, "kernels a wait", source="NVIDIA/TensorRT-LLM PR#16680: a layer of 10 to 30"),
     "min_sum_waits": Threshold(100, "waits", source="fewer are one a step, or the start's"),
     "min_sum_share": Threshold(0.05, "share of the time in calls", source="below it they cost next to nothing"),
     "small_copy_bytes": Threshold(65_536, "bytes", source="CUDA Runtime API: copies up to 64 KiB are staged"),
 }
 
-WAITS = """
-    WITH copied AS (
-        SELECT host_call_id FROM device_op JOIN launch USING (device_op_id)
-        WHERE kind = 'memcpy' AND copy_kind = 'dtoh' AND size_bytes <= 65536 AND coalesce(dst_kind, 'pageable') = 'pageable'
-    ),
-    behind_copy AS (  -- waits that complete a large pageable copy belong to that copy
-        SELECT DISTINCT call.source_id, call.pid, call.tid, call.interval_id + 1 AS interval_id
-        FROM device_op JOIN launch USING (device_op_id) JOIN thread_call AS call USING (host_call_id)
-        WHERE kind = 'memcpy' AND size_bytes > 65536 AND 'pageable' IN (src_kind, dst_kind)
-    ),
-    wait AS MATERIALIZED (
-        SELECT host_call_id, end_ns - start_ns AS dur_ns, call_class, start_ns, end_ns
-        FROM thread_call ANTI JOIN behind_copy USING (source_id, pid, tid, interval_id)
-        WHERE step_kind = 'usual' AND call_class = 'sync'
-        UNION ALL
-        SELECT host_call_id, end_ns - start_ns, call_class, start_ns, end_ns
-        FROM thread_call JOIN copied USING (host_call_id)
-        WHERE step_kind = 'usual' AND call_class <> 'sync'
-    )
-"""
 
-SQL = f"""{WAITS}
-SELECT count(*) FILTER (call_class = 'sync') AS sync_count, count(*) AS wait_count, coalesce(sum(dur_ns), 0)::BIGINT AS wait_ns,
-    (SELECT count(*) FROM usual_step) AS step_count,
-    arg_max(start_ns, dur_ns) AS longest_start_ns, arg_max(end_ns, dur_ns) AS longest_end_ns,
+SQL = """
+SELECT count(*) FILTER (call_class = 'sync') AS sync_count, count(*) AS wait_count,
+    coalesce(sum(dur_ns) / (SELECT count(DISTINCT (source_id, pid, tid)) FROM step_wait JOIN thread_call USING (host_call_id)), 0)::BIGINT AS wait_ns,
+    (SELECT count(*) FROM usual_step) AS step_count, arg_max(start_ns, dur_ns) AS longest_start_ns, arg_max(end_ns, dur_ns) AS longest_end_ns,
     (SELECT until_ns - from_ns FROM steady_window) AS window_ns,
     (SELECT avg(idle_ns) FROM device_busy) AS idle_ns, (SELECT median(op_count) FROM usual_step) AS step_op_count,
     (SELECT count(*) FROM thread_call WHERE call_class = 'graph') AS graph_count,
@@ -106,19 +87,48 @@ SELECT count(*) FILTER (call_class = 'sync') AS sync_count, count(*) AS wait_cou
         JOIN thread_call AS behind ON behind.source_id = up.source_id AND behind.pid = up.pid AND behind.tid = up.tid
             AND behind.interval_id = up.interval_id + 1
         WHERE kind = 'memcpy' AND copy_kind = 'htod' AND size_bytes <= $small_copy_bytes AND behind.call_class = 'sync' AND behind.step_kind = 'usual')
-        AS upload_wait_count
-FROM wait
+        AS upload_wait_count,
+    (SELECT median(piece_count) FROM row_loop) AS row_count, (SELECT median(op_count) FROM row_loop) AS row_op_count,
+    (SELECT count(DISTINCT step_id) FROM row_loop) AS row_step_count
+FROM step_wait
 """
 
-_ALL_BUT_THE_LONGEST = "WHERE host_call_id <> (SELECT arg_max(host_call_id, dur_ns) FROM wait)"
+_ALL_BUT_THE_LONGEST = "WHERE host_call_id <> (SELECT arg_max(host_call_id, dur_ns) FROM step_wait)"
+
+_REPEATED = "SELECT host_call_id FROM row_loop_call WHERE is_repeated"
+AROUND_WAITS = f"""
+    WITH around AS (  -- a copy ends its launch-to-launch interval, other waits lie within theirs
+        SELECT DISTINCT source_id, pid, tid, interval_id + if(is_launching, 1, 0) AS interval_id
+        FROM step_wait JOIN thread_call USING (host_call_id) {_ALL_BUT_THE_LONGEST}
+    )
+"""
 
 CURE = Cure(
     steps=(
-        CureStep(Target.HOST_CALL, Act.REMOVE, f"{WAITS} SELECT host_call_id FROM wait {_ALL_BUT_THE_LONGEST}"),
+        CureStep(Target.HOST_CALL, Act.REMOVE, f"SELECT host_call_id FROM step_wait {_ALL_BUT_THE_LONGEST}"),
         CureStep(
             Target.DEVICE_OP,
             Act.REMOVE,
-            f"{WAITS} SELECT device_op_id FROM wait JOIN launch USING (host_call_id) {_ALL_BUT_THE_LONGEST}",
+            f"SELECT device_op_id FROM step_wait JOIN launch USING (host_call_id) {_ALL_BUT_THE_LONGEST}",
+        ),
+        CureStep(Target.HOST_CALL, Act.REMOVE, _REPEATED),
+        CureStep(Target.SILENCE, Act.REMOVE, _REPEATED),
+        CureStep(
+            Target.DEVICE_OP, Act.REMOVE, f"SELECT device_op_id FROM launch JOIN ({_REPEATED}) USING (host_call_id)"
+        ),
+    ),
+    at_most=(  # what is done for the sake of a wait: events that time it, the value that is read, the code that asks for it
+        CureStep(
+            Target.HOST_CALL,
+            Act.REMOVE,
+            f"{AROUND_WAITS} SELECT host_call_id FROM thread_call JOIN around USING (source_id, pid, tid, interval_id)"
+            " WHERE call_class IN ('event', 'other', 'sync') AND NOT is_launching",
+        ),
+        CureStep(
+            Target.SILENCE,
+            Act.SET_DURATION_NS,
+            f"{AROUND_WAITS} SELECT host_call_id, least(silence_ns, usual_silence_ns) FROM thread_call JOIN around USING (source_id, pid, tid, interval_id)"
+            " JOIN launch_pace USING (source_id, pid, tid) WHERE silence_ns <= pause_ns",
         ),
     ),
 )
@@ -138,6 +148,14 @@ class StepWaits(NamedTuple):
     step_op_count: float | None
     graph_count: int
     upload_wait_count: int
+    row_count: float | None
+    row_op_count: float | None
+    row_step_count: int
+
+    @property
+    def is_by_row(self) -> bool:
+        """True where most steps handle the rows of a batch one after the other."""
+        return self.row_step_count >= max(THRESHOLDS["min_steps"].value, 0.5 * self.step_count)
 
     @property
     def is_of_parts(self) -> bool:
@@ -161,6 +179,8 @@ def judge(row: StepWaits) -> Verdict:
         if is_of_parts
         else f"{per_step:,.0f} waits for the device a step"
     )
+    if row.is_by_row:
+        told += f", {row.row_count or 0:.0f} of them in a loop over rows that launches the same {row.row_op_count or 0:.0f} operations for each"
     return Finding(
         summary=f"{told} ({row.wait_ns / row.window_ns:.0%} of the window spent in them)",
         evidence=(
@@ -173,8 +193,10 @@ def judge(row: StepWaits) -> Verdict:
                 Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns),
             ),
         ),
-        cure=CURE,
+        cure=replace(CURE, spread=1.5) if row.is_by_row else CURE,  # other kernels do the work of the loop
         confidence=0.85,
+        title="Rows are handled one by one, each with a wait" if row.is_by_row else "",
+        fixes=(ROW_FIX, *FIXES) if row.is_by_row else (),
         cleared=f"{format_counted(row.wait_count, 'wait')} for the device ({per_step:,.0f} a step), but only where the host waits anyway",
     )
 
@@ -187,7 +209,7 @@ WITH taken AS (
 ),
 launched AS (
     SELECT call.start_ns, call.end_ns, call.end_ns - call.start_ns AS call_ns, op.end_ns - op.start_ns AS kernel_ns,
-        call.end_ns >= op.end_ns AND op.start_ns >= call.start_ns AS is_blocking
+        call.end_ns >= op.end_ns AND op.start_ns >= call.start_ns + $least_start_ns AS is_blocking
     FROM taken JOIN device_op AS op USING (device_op_id) JOIN thread_call AS call USING (host_call_id)
     WHERE call_class = 'launch' AND op.kind = 'kernel'
 )
@@ -289,6 +311,12 @@ def judge_sums(row: WaitSums) -> Verdict:
     )
 
 
+ROW_FIX = Fix(
+    "pytorch",
+    "no Python loop over rows: one call for the whole batch (torch.multinomial(probs, 1), gather, torch.where), and one .tolist() a step",
+    "a batch is as quick as one row",
+    source="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#avoid-unnecessary-cpu-gpu-synchronization",
+)
 BLOCKING_FIXES = (
     Fix(
         "system",
@@ -309,19 +337,11 @@ FIXES = (
     ),
     Fix(
         "pytorch",
-        "add up losses and metrics on the device (total += loss.detach()) and read them with .item() once in many steps; no print(loss), .cpu()"
-        " or bool(tensor) in the step; torch.where in place of nonzero and boolean masks",
+        "keep losses, metrics and results on the device (total += loss.detach()) and read them once in many steps; no .item(), .cpu(), print(tensor)"
+        " or bool(tensor) inside a step; torch.where in place of nonzero and boolean masks",
         "the host runs ahead of the device again",
         source="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#avoid-unnecessary-cpu-gpu-synchronization",
-        fits=(ProgramKind.TRAINING,),
-    ),
-    Fix(
-        "pytorch",
-        "keep results on the device until a batch is done, then read them once; no .item(), .cpu() or bool(tensor) inside the pass; torch.where in"
-        " place of nonzero and boolean masks",
-        "one wait a batch is left",
-        source="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#avoid-unnecessary-cpu-gpu-synchronization",
-        fits=(ProgramKind.ENCODER, ProgramKind.VISION),
+        fits=(ProgramKind.TRAINING, ProgramKind.ENCODER, ProgramKind.VISION),
     ),
     Fix(
         "vllm",

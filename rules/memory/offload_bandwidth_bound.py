@@ -69,14 +69,18 @@ per_device AS (
         quantile_cont(size_bytes / greatest(end_ns - start_ns, 1), 0.9) AS seen_rate,
         arg_max(start_ns, size_bytes) AS largest_start_ns, arg_max(end_ns, size_bytes) AS largest_end_ns
     FROM copy GROUP BY source_id, device_id
+),
+stepped AS (
+    SELECT copy.source_id, copy.device_id, count(DISTINCT step_id) AS step_count
+    FROM copy JOIN launch USING (device_op_id) JOIN thread_call USING (host_call_id) GROUP BY copy.source_id, copy.device_id
 )
 SELECT copy_count, copy_bytes, copy_ns, seen_rate, exposed_copy_ns, (SELECT until_ns - from_ns FROM steady_window) AS window_ns,
-    (SELECT max(memory_bytes) FROM device) AS memory_bytes, (SELECT count(*) FROM usual_step) AS step_count,
+    (SELECT max(memory_bytes) FROM device) AS memory_bytes, coalesce(step_count, 0) AS step_count,
     largest_start_ns, largest_end_ns, device_id,
     -- by generation of the link: 5 from compute capability 9, 4 from 8, else 3
     coalesce((SELECT CASE WHEN compute_major >= 9 THEN 50.0 WHEN compute_major = 8 THEN 24.0 ELSE 12.0 END
         FROM device WHERE compute_major IS NOT NULL ORDER BY memory_bytes DESC NULLS LAST LIMIT 1), 24.0)::DOUBLE AS usual_rate
-FROM per_device JOIN device_busy USING (source_id, device_id)
+FROM per_device JOIN device_busy USING (source_id, device_id) LEFT JOIN stepped USING (source_id, device_id)
 ORDER BY copy_ns DESC LIMIT 1
 """
 
@@ -113,13 +117,14 @@ def judge(row: StreamedBytes) -> Verdict:
     link_share = row.copy_bytes / rate / row.window_ns
     if link_share < THRESHOLDS["min_link_share"].value:
         return None
-    per_step = f", {row.copy_bytes / row.step_count / 2**30:.2f} GiB a step" if row.step_count else ""
+    each = f"{row.copy_bytes / max(row.step_count, 1) / 2**30:.2f} GiB"
+    per_step = f", {each} in each of {row.step_count} steps" if row.step_count > 1 else ""
     return Finding(
         summary=f"{row.copy_bytes / 2**30:.1f} GiB came up to device {row.device_id} in {format_counted(row.copy_count, 'copy', 'copies')}{per_step}, at"
         f" {row.copy_bytes / row.copy_ns:.1f} GB/s: copying takes {row.copy_ns / row.window_ns:.0%} of the window",
         evidence=(
-            Evidence("copy time", row.copy_ns / row.window_ns, "share of window"),
-            Evidence("copy time that nothing overlaps", row.exposed_copy_ns / row.window_ns, "share of window"),
+            Evidence("these copies", row.copy_ns / row.window_ns, "share of window"),
+            Evidence("all copies, where nothing else runs", row.exposed_copy_ns / row.window_ns, "share of window"),
             Evidence("bytes up", row.copy_bytes / 2**30, "GiB"),
             Evidence(
                 "largest copy",

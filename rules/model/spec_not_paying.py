@@ -164,16 +164,23 @@ def judge(row: Acceptance) -> Verdict:
     if won >= THRESHOLDS["min_gain"].value and wasted < THRESHOLDS["max_drafted_per_accepted"].value:
         return Cleared(f"{numbers}: about {won:.2f} times plain decoding")
     costs_more, wasteful = won < 1, wasted >= 2 * THRESHOLDS["max_drafted_per_accepted"].value
+    least = won / slower_steps(row)
+    told = f"about {won:.2f} times plain decoding"
+    if row.eager_share:
+        told = f"{least:.2g} to {won:.2g} times plain decoding, by how long steps outside CUDA graphs take: {row.eager_share:.0%} of those that draft"
     return Finding(
-        summary=f"{numbers}: {wasted:.0f} drafted for each accepted one, about {won:.2f} times plain decoding",
+        summary=f"{numbers}: {wasted:.0f} drafted for each accepted one, {told}",
         evidence=(
             Evidence("acceptance length", row.accept_length, "tokens a step, the target's own included"),
             Evidence("drafted a step", row.spec_tokens, "tokens"),
             Evidence("drafted for each accepted", wasted, "tokens"),
-            Evidence("against plain decoding", won, "x, estimated"),
+            Evidence("against plain decoding, steps of equal length", won, "x, estimated"),
             *(
-                (Evidence("steps outside CUDA graphs while drafting", row.eager_share, "share of steps"),)
-                if row.eager_share is not None
+                (
+                    Evidence("the same, steps without graphs ten times as long", least, "x, at least"),
+                    Evidence("steps outside CUDA graphs while drafting", row.eager_share, "share of steps"),
+                )
+                if row.eager_share
                 else ()
             ),
             *((Evidence("requests running", running, "requests at the median"),) if row.running_median else ()),

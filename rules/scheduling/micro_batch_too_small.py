@@ -163,7 +163,6 @@ def judge(row: Pieces) -> Verdict:
     if row.alike_count < THRESHOLDS["min_step_share"].value * row.step_count:
         return None
     factor = merge_factor(row)
-    busy_share = (row.busy_ns or 0) * row.piece_count / row.step_ns
     waves = (
         (
             Evidence(
@@ -177,8 +176,8 @@ def judge(row: Pieces) -> Verdict:
         " (the whole batch in one pass)" if factor >= row.piece_count else ""
     )
     return Finding(
-        summary=f"each step runs as {row.piece_count} like pieces of {row.step_ns / row.piece_count / 1e6:.1f} ms; the device works"
-        f" {busy_share:.0%} of that time; put {factor} pieces into one pass",
+        summary=f"each step runs as {row.piece_count} like pieces, launched in {row.step_ns / row.piece_count / 1e6:.2f} ms each; the device"
+        f" works {(row.busy_ns or 0) / 1e6:.2f} ms at one; put {factor} pieces into one pass",
         evidence=(
             Evidence("pieces per step", float(row.piece_count), "pieces"),
             Evidence("suggested merge", float(factor), "pieces in one pass"),
