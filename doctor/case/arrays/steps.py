@@ -50,7 +50,8 @@ def spans(steps: Steps, ops: DeviceOps, called: Int, held_until: Int) -> pa.Tabl
     """When each step began and ended, in ns: when the host was there and all launched before was done.
 
     Where the host waits for the device these are the host's own times. Where it runs ahead, a step begins when the one
-    before it is done, as on the device, so that the lengths of steps in a row add up to the time of all.
+    before it is done, as on the device, so that the lengths of steps in a row add up to the time of all. What the host
+    does before the first launch of all is in no step then: the device hides it in every other.
 
     Args:
         steps: when the host was in each.
@@ -66,6 +67,8 @@ def spans(steps: Steps, ops: DeviceOps, called: Int, held_until: Int) -> pa.Tabl
         if key in number:
             here = rows_of(ops.process, number[key], len(number))
             done = np.maximum(_done(moments, called[here], ops.end[here]), held_until[number[key]])
+            if len(start) > 1 and _is_ahead(start[1], done[np.searchsorted(moments, start[1])], called[here]):
+                done = np.maximum(done, ops.start[here][0])
         parts.append((step_id, done[np.searchsorted(moments, start)], done[np.searchsorted(moments, end)]))
     names = ("step_id", "start_ns", "end_ns")
     columns = zip(*parts, strict=True) if parts else ([np.zeros(0, dtype=np.int64)] for _ in names)
@@ -77,6 +80,11 @@ def _done(moments: Int, called: Int, end: Int) -> Int:
     reached = np.full(len(moments) + 1, UNKNOWN, dtype=np.int64)
     np.maximum.at(reached, np.searchsorted(moments, called, side="right"), end)
     return np.maximum(moments, np.maximum.accumulate(reached)[:-1])
+
+
+def _is_ahead(start: int, done: int, called: Int) -> bool:
+    """The device still works on what came before when a step that begins at `start` launches first."""
+    return bool(done > called[called >= start].min(initial=np.iinfo(np.int64).max))
 
 
 def held_until(ops: DeviceOps, launched_by: Code, returned: Int) -> Int:

@@ -77,9 +77,8 @@ def test_ranges_that_are_over_long_before_their_work_are_steps_all_the_same() ->
 def test_steps_in_a_row_add_up_to_the_time_of_all() -> None:
     rows = launched_ahead(6, name="decode_step")
     case = rows.derived()
-    [(first_ns, last_ns, total_ns)] = case.execute(
-        "SELECT min(host_start_ns), max(end_ns), sum(end_ns - start_ns) FROM step"
-    ).fetchall()
+    [(first_ns,)] = case.execute("SELECT min(start_ns) FROM device_op").fetchall()
+    [(last_ns, total_ns)] = case.execute("SELECT max(end_ns), sum(end_ns - start_ns) FROM step").fetchall()
     assert total_ns == last_ns - first_ns
 
 
@@ -96,6 +95,24 @@ def test_a_pause_of_the_host_is_part_of_the_step_that_it_holds_up_alone() -> Non
     assert hidden == pytest.approx([STEP_US] * 6, rel=0.1)
     exposed = lengths_us(launched_ahead(6, pause_us=2_000.0).derived())
     assert exposed[:5] == pytest.approx([2_000 + LAUNCH_US * (KERNELS + 1)] * 5, rel=0.02)
+
+
+def test_what_the_host_does_before_the_very_first_launch_counts_only_where_the_device_never_hides_it() -> None:
+    for kernels_hide_it, first_us in ((True, STEP_US), (False, 3_000.0)):
+        rows = Rows()
+        at, free_at = 1_000.0, 0.0
+        for _ in range(5):
+            begun = at
+            at += 700.0 if kernels_hide_it else 2_000.0
+            for _ in range(KERNELS):
+                free_at = max(free_at, at + 3)
+                rows.launched(GEMM, at, free_at, free_at + KERNEL_US)
+                at, free_at = at + LAUNCH_US, free_at + KERNEL_US
+            if not kernels_hide_it:
+                rows.call("cudaDeviceSynchronize", at, free_at + 3)
+                at = free_at + 3
+            rows.annotation("decode_step", begun, at)
+        assert lengths_us(rows.derived())[0] == pytest.approx(first_us, rel=0.02)
 
 
 def test_work_from_before_the_recording_is_in_no_step() -> None:
