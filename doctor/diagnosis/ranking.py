@@ -73,8 +73,9 @@ def rank(suspects: Iterable[Suspect], replay: Replay | None) -> Ranked:
     led = {suspect.rule.about.group for suspect in everybody if suspect.rule.about.group_rank == 0}
     followers = [one for one in everybody if one.rule.about.group_rank > 0 and not _stands_alone(one, led)]
     principals = [one for one in everybody if one.rule.about.group_rank == 0 or _stands_alone(one, led)]
-    guilty = [suspect for suspect in principals if _is_worth_naming(suspect)]
-    acquitted = [suspect for suspect in principals if not _is_worth_naming(suspect)]
+    is_trusted = replay is None or replay.quality.is_trusted
+    guilty = [suspect for suspect in principals if _is_worth_naming(suspect, is_trusted=is_trusted)]
+    acquitted = [suspect for suspect in principals if not _is_worth_naming(suspect, is_trusted=is_trusted)]
     dispatch_share = max((one.share for one in guilty if one.rule.about.stage is Stage.GENERAL), default=0.0)
     replayed = max((one.severity for one in guilty if one.win is not None), default=Severity.INFO)
     ordered = sorted(guilty, key=lambda one: (_slightness(one), *_place(one, dispatch_share, replayed)))
@@ -98,8 +99,12 @@ def _stands_alone(suspect: Suspect, led: set[str]) -> bool:
     return suspect.rule.about.group not in led and suspect.win is None and suspect.finding.severity is not None
 
 
-def _is_worth_naming(suspect: Suspect) -> bool:
-    return suspect.win is None or max(suspect.share, suspect.win.share_of_window) >= WORTH_NAMING_SHARE
+def _is_worth_naming(suspect: Suspect, *, is_trusted: bool) -> bool:
+    """By what its cure wins; where that cannot be trusted, what was recorded counts as well."""
+    if suspect.win is None:
+        return True
+    share = suspect.share if is_trusted else max(suspect.share, suspect.win.share_of_window)
+    return share >= WORTH_NAMING_SHARE
 
 
 def _slightness(suspect: Suspect) -> int:

@@ -59,6 +59,8 @@ _PLAIN_WORD = re.compile(r"[a-z]+[\s,;:.']")
 _SENTENCE_END = re.compile(r"(?<=\.)\s+(?=[A-Z])")
 _MOST_OF_A_NAME = 40
 _LEAST_COUNTED_WHOLE = 100
+_BUSY_ENOUGH = 0.6
+"""Share of the window; what is fine and busy for less than that deserves a word."""
 _NS_PER_UNIT = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9, "seconds": 1e9}
 
 
@@ -210,7 +212,27 @@ def _verdict_without_guilt(diagnosis: Diagnosis) -> str:
         return "Nothing could be diagnosed: this evidence holds none of what the rules need"
     notes = f"; {format_counted(len(diagnosis.findings), 'note')} below" if diagnosis.findings else ""
     tail = f"; {format_counted(unchecked, 'rule')} could not be checked" if unchecked else ""
-    return f"No rule found anything worth curing{notes}{tail}"
+    idle = idle_words(diagnosis)
+    return f"No rule found anything worth curing{notes}{tail}{f'. {idle}' if idle else ''}"
+
+
+def idle_words(diagnosis: Diagnosis) -> str:
+    """Why a device that idles is no fault here, or what would tell; empty where it works most of the time."""
+    busy, window = diagnosis.vitals.get("gpu_busy"), diagnosis.window
+    if window is None or busy is None or busy >= _BUSY_ENOUGH:
+        return ""
+    told = f"The GPU is busy for {format_share(busy)} of the window only"
+    in_steps = (window.steps or 0) * (diagnosis.vitals.get("step_seconds") or 0.0) / window.seconds
+    if 0 < in_steps < 0.5:
+        steps = format_counted(window.steps or 0, "step")
+        return (
+            f"{told}, but its {steps} fill {format_share(in_steps)} of it: the rest came once (a prompt, a warm-up, a"
+            " capture). Record more steps, or give their range with --range"
+        )
+    return (
+        f"{told}, and nothing here tells what it waits for: record five steps or more under load, with"
+        " nsys --trace=cuda,nvtx,osrt or torch.profiler with_stack=True"
+    )
 
 
 def own_findings(diagnosis: Diagnosis) -> tuple[RankedFinding, ...]:

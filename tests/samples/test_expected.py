@@ -13,6 +13,7 @@ from doctor.scoring.judging import judge
 from doctor.scoring.outcome import Judged
 from doctor.scoring.samples import Sample, find_samples
 from doctor.scoring.tally import Accuracy, accuracy
+from tests.support.contradictions import contradictions
 from tests.support.perturbed import with_other_names_and_ids, without_annotations
 from tests.support.recorded import diagnosis_of, saved_case
 from tests.support.samples import SAMPLES
@@ -50,6 +51,7 @@ def test_evidence_gives_what_is_expected_of_it(sample: Sample, place: int) -> No
     assert result.is_first_right, result
     assert not result.missed, result
     assert result.is_right, result.alarms
+    assert contradictions(diagnosis_of(*sample.groups[place])) == []
 
 
 PERTURBED_ONE_BY_ONE = {
