@@ -49,7 +49,7 @@ def build_run(recording: Recording) -> Run:
     device = np.concatenate((recording.stream_device, apart))
     processes = replace(processes, of_stream=np.concatenate((processes.of_stream, apart)))
     calls, waits = find_waits(calls, ops, processes, recording.names)
-    return Run(calls, ops, waits, device)
+    return Run(calls, ops, waits, device, processes.of_thread)
 
 
 def _order_calls(recorded: RecordedCalls) -> Calls:

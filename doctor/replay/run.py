@@ -125,12 +125,14 @@ class Run:
         ops: device side.
         waits: where the host waits for the device.
         stream_device: device of each stream; devices of two processes are two; -1 where ranks meet.
+        thread_process: process of each thread.
     """
 
     calls: Calls
     ops: Ops
     waits: Waits
     stream_device: Int
+    thread_process: Int
 
     @property
     def recorded_ns(self) -> float:

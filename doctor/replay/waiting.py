@@ -18,6 +18,9 @@ from doctor.replay.run import Calls, Flag, Int, Ops, Real, Waits
 
 CLOCK_SLACK_NS = 3_000.0
 """How long after a call's return the awaited work may seem to end."""
+LEAST_START_NS = 3_000.0
+"""No kernel starts sooner after its launch began: where most seem to, the clocks disagree, and it may not have ended
+within the call either."""
 WAITING_LAUNCHES = 0.95
 """Share of the launches from which on they wait for their kernels: by chance a few do, by setting all."""
 
@@ -84,7 +87,9 @@ def _await_copies(calls: Calls, ops: Ops, latest: Real, is_copy: Flag, names: Ca
 def _await_launches(calls: Calls, ops: Ops, latest: Real, is_launch: Flag) -> _Awaited:
     """Launches that hold the host until their kernels have ended: nearly all of them, or none."""
     own = np.flatnonzero(~ops.is_tied & is_launch[ops.call])
-    held = own[(latest[own] <= calls.end[ops.call[own]]) & (ops.start[own] >= calls.start[ops.call[own]])]
+    held = own[
+        (latest[own] <= calls.end[ops.call[own]]) & (ops.start[own] >= calls.start[ops.call[own]] + LEAST_START_NS)
+    ]
     held = held if len(held) >= WAITING_LAUNCHES * len(own) else held[:0]
     return _Awaited(ops.call[held], held, np.ones(len(held), dtype=np.bool_))
 

@@ -1,7 +1,7 @@
 -- crowded_launch: processes of which several threads launch at the same time, those that launch a tenth of the work or more counted. They take turns
 -- where a backward pass launches from a thread of its own: then one call in a hundred or fewer is of another thread than the one before. Threads
 -- that each run the model change places all the time. `repeated_share` is the share of distinct kernels (by name and grid) that a thread launched
--- three times or more: close to 1 where all of them go through the same passes again and again. `lock_share` is the share of the threads' time in
+-- three times or more, 1 where others are one launch in fifty at most: close to 1 where all threads go through the same passes again and again. `lock_share` is the share of the threads' time in
 -- waits for a condition that last no longer than a thread waits before it asks for Python's lock again; NULL where nothing tells.
 CREATE TABLE crowded_launch AS
 WITH worker AS (
@@ -26,7 +26,9 @@ kernel_use AS (
     WHERE op.kind = 'kernel' GROUP BY call.source_id, call.pid, call.tid, op.name_id, op.grid_blocks
 ),
 repeated AS (
-    SELECT source_id, pid, count(*) FILTER (use_count >= 3) / count(*) AS repeated_share FROM kernel_use GROUP BY source_id, pid
+    SELECT source_id, pid, if(coalesce(sum(use_count) FILTER (use_count < 3), 0) <= 0.02 * sum(use_count), 1, count(*) FILTER (use_count >= 3) / count(*))
+        AS repeated_share
+    FROM kernel_use GROUP BY source_id, pid
 ),
 locked AS (
     SELECT source_id, pid, sum(end_ns - start_ns) / any_value(until_ns - from_ns) / count(DISTINCT tid) AS lock_share
@@ -64,7 +66,7 @@ FROM interval ASOF LEFT JOIN busy
 ORDER BY interval.source_id, interval.pid, tid, interval_id;
 
 -- crowd_pace: which share of the time between launches is left, while so many launchers are at work, where one works alone: the same kernels (by name
--- and grid) compared; NULL where nothing was launched by one alone.
+-- and grid) compared; NULL where fewer than thirty were launched by one alone.
 CREATE TABLE crowd_pace AS
 WITH launched AS (
     SELECT interval.source_id, interval.pid, working_count, host_ns, name_id, grid_blocks
@@ -76,7 +78,8 @@ WITH launched AS (
 ),
 alone AS (
     SELECT source_id, pid, name_id, grid_blocks, avg(host_ns) AS alone_ns
-    FROM launched WHERE working_count = 1 GROUP BY ALL HAVING count(*) >= 3
+    FROM launched WHERE working_count = 1 GROUP BY source_id, pid, name_id, grid_blocks HAVING count(*) >= 3
+    QUALIFY sum(count(*)) OVER (PARTITION BY source_id, pid) >= 30
 )
 SELECT source_id, pid, working_count, count(alone_ns) AS compared_count, sum(alone_ns) / sum(host_ns) FILTER (alone_ns IS NOT NULL) AS alone_share
 FROM launched LEFT JOIN alone USING (source_id, pid, name_id, grid_blocks)

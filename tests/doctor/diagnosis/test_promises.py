@@ -98,7 +98,7 @@ def test_a_trusted_replay_promises_a_range_under_its_bound(tmp_path: Path) -> No
 
 
 def test_threads_that_launch_at_the_same_time_have_a_promise(tmp_path: Path) -> None:
-    """Three threads, each on its stream, at the pace of one: a batch of three needs a third of the launches."""
+    """Three threads, each on its stream, at the pace of one: a batch of three needs a third of the launches at best."""
     program = Program()
     for _ in range(8):
         program.copy("HtoD pinned", 64)
@@ -116,4 +116,6 @@ def test_threads_that_launch_at_the_same_time_have_a_promise(tmp_path: Path) -> 
     assert first.gain is not None
     assert first.gain.speedup_low is not None
     assert first.gain.speedup_high is not None
-    assert first.gain.speedup_low <= 3 <= first.gain.speedup_high
+    assert first.gain.speedup_bound is not None
+    assert first.gain.speedup_low <= 2.5 <= first.gain.speedup_high
+    assert first.gain.speedup_bound > 3
