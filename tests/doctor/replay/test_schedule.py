@@ -14,7 +14,7 @@ from doctor.replay.schedule import plan
 from doctor.replay.schedule import replay as replay_pieces
 from doctor.rule import Act, Target
 from tests.doctor.replay.one_by_one import OneByOne
-from tests.support.replay_programs import Action, programs, record
+from tests.support.replay_programs import Thread, programs, record
 
 ACTS = (
     (Target.HOST_CALL, Act.REMOVE),
@@ -43,7 +43,7 @@ def changes(draw: st.DrawFn, run: Run) -> Change:
 
 @settings(max_examples=150, deadline=None)
 @given(programs())
-def test_replay_of_an_untouched_program_ends_when_it_was_recorded_to_end(program: list[list[Action]]) -> None:
+def test_replay_of_an_untouched_program_ends_when_it_was_recorded_to_end(program: list[Thread]) -> None:
     run = build_run(record(program))
     schedule = replay_pieces(run, plan(run))
     assert schedule.makespan_ns == pytest.approx(run.recorded_ns, rel=1e-12)
@@ -80,7 +80,7 @@ def test_replay_with_random_crossings_agrees_with_one_event_at_a_time(data: st.D
 
 @settings(max_examples=100, deadline=None)
 @given(programs(), st.floats(0.0, 1.0))
-def test_less_host_time_never_makes_the_run_longer(program: list[list[Action]], factor: float) -> None:
+def test_less_host_time_never_makes_the_run_longer(program: list[Thread], factor: float) -> None:
     run = build_run(record(program))
     everywhere = np.arange(len(run.calls.call_id))
     faster = Change(Target.SILENCE, Act.SCALE, everywhere, np.full(len(everywhere), factor))
