@@ -59,6 +59,7 @@ THRESHOLDS = {
     "min_same_kernels": Threshold(100, "kernels", source="fewer may be a start-up"),
     "min_repeated": Threshold(0.8, "share of distinct kernels", source="what a pass launches once comes back in each"),
     "min_clock_ratio": Threshold(1.3, "x", source="less tells little beside the noise of two runs"),
+    "min_blocking": Threshold(0.95, "share of launches", source="as in sync-in-step, whose cure they are"),
     "min_waits": Threshold(2, "waits a step", source="one, for its results, comes behind a graph"),
     "max_clock_effect": Threshold(0.34, "of the clock lost", source="sglang-omni#907: -55 % clock, -10 % throughput"),
     "max_clock_busy": Threshold(0.9, "share of the time", source="a device that always works waits for its memory"),
@@ -67,8 +68,7 @@ THRESHOLDS = {
     ),
 }
 
-SQL = """SELECT window_ns, device_count, busy_ns, idle_ns, gap_count, longest_start_ns, longest_end_ns, launch_count, step_count, kernel_median_ns, kernel_count,
-    launch_interval_ns, same_count, marked_count, thread_count, repeated_share, load_ns, pause_idle_ns, lock_share, wait_count, graph_step_count, eager_step_count, (SELECT kind = 'generation' FROM program) AS is_generation
+SQL = """SELECT window_ns, device_count, busy_ns, idle_ns, gap_count, longest_start_ns, longest_end_ns, launch_count, step_count, kernel_median_ns, kernel_count, launch_interval_ns, same_count, marked_count, thread_count, repeated_share, load_ns, pause_idle_ns, lock_share, wait_count, graph_step_count, eager_step_count, (SELECT kind = 'generation' FROM program) AS is_generation, blocking_share
 FROM launch_scene
 """
 
@@ -99,6 +99,7 @@ class Dispatch(NamedTuple):
     graph_step_count: int
     eager_step_count: int
     is_generation: bool | None
+    blocking_share: float | None
 
     @property
     def waits_per_step(self) -> float:
@@ -163,6 +164,7 @@ def cure(*, recurring: bool) -> Cure:
 
 _OTHERS = "SELECT host_call_id FROM crowded_call WHERE launcher_id > 0"
 _KEPT = "SELECT host_call_id, left_share FROM crowded_call WHERE launcher_id = 0"
+_GROWN = "SELECT device_op_id, 1 / alone_share FROM crowded_op WHERE launcher_id = 0"
 BATCHED = Cure(  # one thread launches for all: nobody is in its way, and its kernels hold the rows of all
     steps=(
         CureStep(Target.DEVICE_OP, Act.REMOVE, "SELECT device_op_id FROM crowded_op WHERE launcher_id > 0"),
@@ -170,9 +172,7 @@ BATCHED = Cure(  # one thread launches for all: nobody is in its way, and its ke
         CureStep(Target.SILENCE, Act.REMOVE, _OTHERS),
         CureStep(Target.SILENCE, Act.SCALE, _KEPT),
         CureStep(Target.HOST_CALL, Act.SCALE, f"{_KEPT} AND call_class NOT IN ('sync', 'copy', 'alloc', 'graph')"),
-        CureStep(
-            Target.DEVICE_OP, Act.SCALE, "SELECT device_op_id, 1 / alone_share FROM crowded_op WHERE launcher_id = 0"
-        ),
+        CureStep(Target.DEVICE_OP, Act.SCALE, _GROWN),
     ),
     spread=1.7,  # four fifths of sixteen recordings of eight programs on an H200 lie within it
     at_most=(
@@ -197,6 +197,9 @@ def judge(row: Dispatch) -> Verdict:
     if row.is_crowded:
         return _crowded(row, idle_share)
     recurring = row.has_steps
+    quick = cure(recurring=recurring)
+    if (row.blocking_share or 0) >= THRESHOLDS["min_blocking"].value:  # what waits for its kernel goes on to do so
+        quick = replace(quick, steps=quick.steps[1:])
     per_step = (
         f"{row.launch_count / row.step_count:,.0f} launches a step"
         if recurring
@@ -222,7 +225,7 @@ def judge(row: Dispatch) -> Verdict:
             ),
             Evidence("device busy", row.busy_ns / (row.window_ns * row.device_count), "share of window"),
         ),
-        cure=cure(recurring=recurring),
+        cure=quick,
         confidence=0.9 if recurring else 0.6,
         cleared=f"the queue ran empty {format_counted(row.gap_count, 'time')}, but in the steps that come back the launches keep ahead"
         " of the device",
@@ -250,11 +253,8 @@ def _fixes(row: Dispatch) -> tuple[Fix, ...]:
 
 def _crowded(row: Dispatch, idle_share: float) -> Finding:
     """Threads that stand in each other's way."""
-    lock = (
-        f", {row.lock_share:.0%} of it in waits as for Python's interpreter lock"
-        if (row.lock_share or 0) >= 0.05
-        else ""
-    )
+    is_locked = (row.lock_share or 0) >= 0.05
+    lock = f", {row.lock_share:.0%} of it in waits as for Python's interpreter lock" if is_locked else ""
     return Finding(
         summary=f"{row.thread_count} threads of one process launch at the same time{lock}; the device ran out of work"
         f" {format_counted(row.gap_count, 'time')} and stood idle for {idle_share:.0%} of the window until the next launch came"

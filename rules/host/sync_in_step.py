@@ -63,9 +63,6 @@ THRESHOLDS = {
     "min_blocking_share": Threshold(
         0.95, "share of launches", source="own H200 recordings: 100 % with it, under 1 % without"
     ),
-    "least_start_ns": Threshold(
-        3_000, "ns from a launch to its kernel", source="driver's and device's; clocks that disagree show less"
-    ),
     "longer_ns": Threshold(5_000, "ns", source="a launch takes 2 to 5 us: a kernel so long ends behind it"),
     "min_longer": Threshold(24, "launches", source="four a layer; fewer are less than a small model"),
     "lead_ns": Threshold(2_000, "ns", source="own H200 recordings: a kernel starts 1 to 5 us after its launch"),
@@ -201,23 +198,12 @@ def judge(row: StepWaits) -> Verdict:
     )
 
 
-# Some 20,000 launches tell it as well as five million.
 BLOCKING_SQL = """
-WITH taken AS (
-    SELECT device_op_id, host_call_id FROM launch
-    WHERE hash(device_op_id) % (SELECT greatest(1, count(*) // 20000) FROM launch) = 0
-),
-launched AS (
-    SELECT call.start_ns, call.end_ns, call.end_ns - call.start_ns AS call_ns, op.end_ns - op.start_ns AS kernel_ns,
-        call.end_ns >= op.end_ns AND op.start_ns >= call.start_ns + $least_start_ns AS is_blocking
-    FROM taken JOIN device_op AS op USING (device_op_id) JOIN thread_call AS call USING (host_call_id)
-    WHERE call_class = 'launch' AND op.kind = 'kernel'
-)
 SELECT count(*) AS launch_count, count(*) FILTER (is_blocking) AS blocking_count,
     count(*) FILTER (kernel_ns >= $longer_ns) AS longer_count, count(*) FILTER (kernel_ns >= $longer_ns AND is_blocking) AS longer_blocking_count,
     coalesce(sum(call_ns) FILTER (is_blocking), 0)::BIGINT AS call_ns, coalesce(sum(kernel_ns) FILTER (is_blocking), 0)::BIGINT AS kernel_ns,
     arg_max(start_ns, call_ns) FILTER (is_blocking) AS longest_start_ns, arg_max(end_ns, call_ns) FILTER (is_blocking) AS longest_end_ns
-FROM launched
+FROM sampled_launch
 """
 
 BLOCKING_CURE = Cure(

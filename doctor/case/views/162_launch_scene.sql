@@ -45,10 +45,13 @@ loading AS (  -- threads may load, or capture graphs, at the same time
         SELECT end_ns, greatest(start_ns, coalesce(max(end_ns) OVER (ORDER BY start_ns, end_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0))
             AS fresh_ns FROM (SELECT start_ns, end_ns FROM library_load UNION ALL SELECT start_ns, end_ns FROM graph_capture))
 ),
+held AS (
+    SELECT count(*) FILTER (is_blocking) / count(*) AS blocking_share FROM sampled_launch
+),
 devices AS (
     SELECT count(*) AS device_count, sum(busy_ns) AS busy_ns FROM device_busy
 )
 SELECT until_ns - from_ns AS window_ns, devices.device_count, devices.busy_ns, empty_queue.idle_ns, gap_count, longest_start_ns, longest_end_ns, launch_count, step_count, kernel_median_ns, kernel_count,
     launch_interval_ns, same_count, marked_count, crowd.thread_count, crowd.repeated_share, coalesce(load_ns, 0)::BIGINT AS load_ns,
-    coalesce((SELECT sum(idle_ns) FROM pause), 0)::BIGINT AS pause_idle_ns, lock_share, wait_count, graph_step_count, eager_step_count
-FROM steady_window, devices, empty_queue, step_work, graphs, kernel_work, pace, same_kernel, marked, crowd, loading;
+    coalesce((SELECT sum(idle_ns) FROM pause), 0)::BIGINT AS pause_idle_ns, lock_share, wait_count, graph_step_count, eager_step_count, blocking_share
+FROM steady_window, devices, empty_queue, step_work, graphs, kernel_work, pace, same_kernel, marked, crowd, loading, held;
