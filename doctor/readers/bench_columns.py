@@ -103,6 +103,19 @@ _EXACT: dict[str, tuple[str, float, int]] = {
     "spectokens": ("draft_token_count", 1, 0),
     "speculativetokens": ("draft_token_count", 1, 0),
     "preemptions": ("preemption_count", 1, 0),
+    "preempted": ("preemption_count", 1, 0),
+    "paused": ("preemption_count", 1, 0),
+    "pausedrequests": ("preemption_count", 1, 0),
+    "requestspaused": ("preemption_count", 1, 0),
+    "numpaused": ("preemption_count", 1, 0),
+    "pauses": ("preemption_count", 1, 1),
+    "evictions": ("preemption_count", 1, 1),
+    "evicted": ("preemption_count", 1, 1),
+    "retracted": ("preemption_count", 1, 1),
+    "retractions": ("preemption_count", 1, 1),
+    "offeredrps": ("request_rate_hz", 1, 0),
+    "targetrps": ("request_rate_hz", 1, 0),
+    "targetqps": ("request_rate_hz", 1, 0),
     "counterspreemptions": ("preemption_count", 1, 0),
     "numpreemptions": ("preemption_count", 1, 0),
     "prefixlen": ("shared_prefix_count", 1, 0),
@@ -130,10 +143,12 @@ _LATENCY = re.compile(
     r"_?(ms|sec|seconds|s)?(?:_?(mean|avg|average|p50|median|p90|p95|p99))?_?(ms|sec|seconds|s)?\Z"
 )
 _TOKENS = re.compile(
-    r"(?:(output|gen|generation|decode|total|overall|system)_)?(?:token_)?(?:throughput_)?(?:tok|toks|token|tokens)_?(?:per_)?"
+    r"(?:(output|out|gen|generation|decode|total|overall|system)_)?(?:token_)?(?:throughput_)?(?:tok|toks|token|tokens)_?(?:per_)?"
     r"(?:s|sec|second)\Z"
 )
-_REQUESTS = re.compile(r"(?:request_)?(?:throughput_)?(?:req|reqs|request|requests)_(?:per_)?(?:s|sec|second)\Z")
+_REQUESTS = re.compile(
+    r"(?:request_|achieved_)?(?:throughput_)?(?:(?:req|reqs|request|requests)_(?:per_)?(?:s|sec|second)|rps|qps)\Z"
+)
 _LATENCY_COLUMNS = {
     "ttft": ("ttft_p50_ns", "ttft_p99_ns"),
     "tpot": ("tpot_p50_ns", "tpot_p99_ns"),
@@ -148,9 +163,9 @@ _LATENCY_COLUMNS = {
 }
 _WORDS = re.compile(
     r"(?:with_|using_)?(?:mode|condition|policy|scheduler(?:_?policy)?|backend|quant\w{0,20}|quantization|precision|dtype|kernel|guided\w{0,12}"
-    r"|structured\w{0,12}|grammar|schema|graphs?|cuda_?graphs?|eager|prefix\w{0,12}|client|tool|engine|variant|config|label|kv\w{0,12}"
+    r"|structured\w{0,12}|grammar|schema|graphs?|cuda_?graphs?|eager|prefix\w{0,12}|client|tool|engine|variant|config|label|kv(?!_?(?:cache_?)?(?:us|util|hit|occup|fill|free|full|share))\w{0,12}"
     r"|speculation|rout\w{0,8}|balanc\w{0,10}|order|split|transport|method|hardware|gpu|parallel\w{0,8}|weights?|profil\w{0,6}|nsys|recorder|model\w{0,8}|llm|dataset|workload|task|scenario"
-    r"|framework|version|release|commit|branch|table|flags?|args|options?|machine|node|host|server|cpu|system|device|card|setup"
+    r"|api|interface|frontend|entry_?point|framework|version|release|commit|branch|table|flags?|args|options?|machine|node|host|server|cpu|system|device|card|setup"
     r"|(?:cpu_|weight_|kv_)?offload\w{0,8}(?:_gi?b)?|eplb\w{0,12}|(?:num_)?redundant_experts|(?:expert_)?(?:load_)?balancer|(?:sm_|gpu_|graphics_)?clocks?(?:_(?:speed|limit|mhz|ghz))?)\Z"
 )
 _BRACKETS = re.compile(r"\(([^()]{1,40})\)")

@@ -9,20 +9,24 @@ MOST_LABEL = 80
 _LABEL_COLUMNS = frozenset((
     "", "config", "configuration", "setup", "variant", "label", "mode", "case", "setting", "settings", "run",
     "scenario", "test", "name", "parallelconfig", "parallelism", "parallel", "deployment", "option", "options",
-    "version", "condition", "flags", "flag", "args", "arguments",
+    "version", "condition", "layout", "strategy", "sharding", "placement", "split", "flags", "flag", "args",
+    "arguments",
 ))  # fmt: skip
 _BASELINE = re.compile(
-    r"\A[(\[\s-]{0,4}(?:defaults?|baseline|none|stock|vanilla|unset|as is|no flags?)?(?:[\s,;)\]-]|\Z)"
+    r"\A[(\[\s-]{0,4}(?:defaults?|baseline|none|stock|vanilla|unset|as is|no flags?|(?:the )?flags? (?:removed|dropped)"
+    r"|without(?: it| the flag)?|plain)?(?:[\s,;)\]-]|\Z)"
 )
 _FEW_BITS = re.compile(r"\bload_in_(?:4|8)_?bits?\b")
+_BRACKETED = re.compile(r"\(([^()]{1,40})\)")
 _BALANCED = re.compile(
     r"\beplb\b|\bexperts? (?:load )?(?:re)?balanc\w*|\bload[ -]balanced experts\b|\brearranged? experts\b"
 )
+_PROFILED = re.compile(r"\b(?:nsys|nsight(?: systems)?|profil(?:er|ed|ing|e))\b")
 _NEGATED = re.compile(r"\b(?:before|no|non|not|without|off|disabled?|false)\b|\bw/o\b|--no-|--disable-")
 _COUNTS = (
-    ("tp", re.compile(r"(?<![a-z])(?:tp|tensor[ _-]parallel(?:[ _-]size)?)\s?[=:]?\s?(\d{1,3})(?!\d)")),
-    ("pp", re.compile(r"(?<![a-z])(?:pp|pipeline[ _-]parallel(?:[ _-]size)?)\s?[=:]?\s?(\d{1,3})(?!\d)")),
-    ("dp", re.compile(r"(?<![a-z])(?:dp|data[ _-]parallel(?:[ _-]size)?)\s?[=:]?\s?(\d{1,3})(?!\d)")),
+    ("tp", re.compile(r"(?<![a-wyz])(?:tp|tensor[ _-]parallel(?:[ _-]size)?)\s?[=:]?\s?(\d{1,3})(?!\d)")),
+    ("pp", re.compile(r"(?<![a-wyz])(?:pp|pipeline[ _-]parallel(?:[ _-]size)?)\s?[=:]?\s?(\d{1,3})(?!\d)")),
+    ("dp", re.compile(r"(?<![a-wyz])(?:dp|data[ _-]parallel(?:[ _-]size)?)\s?[=:]?\s?(\d{1,3})(?!\d)")),
     ("gpus", re.compile(r"(?<![\w.])(\d{1,3})\s?(?:x\s|×\s?)?(?:gpus?|devices?|cards?)\b")),
     ("redundant_experts", re.compile(r"(?<![\w.])(\d{1,4}) (?:redundant|extra|spare) experts?\b")),
     (
@@ -45,8 +49,8 @@ _PREFIX = re.compile(r"(?<![a-z])(?:prefix|radix|block)[ _-](?:cache\w*|caching|
 _EAGER = re.compile(r"\beager\b")
 _GRAPHS = re.compile(r"\b(?:cuda[ _-]?)?graphs?\b")
 _QUANTISED = re.compile(
-    r"(?:--quantization )?(awq_marlin|gptq_marlin|awq|gptq|marlin|bitsandbytes|bnb|fp8|int8|int4|w8a8|w4a16|bf16|fp16"
-    r"|bfloat16|float16)\Z"
+    r"(?:(?:--)?quantization[ =])?(awq_marlin|gptq_marlin|awq|gptq|marlin|bitsandbytes|bnb|fp8|int8|int4"
+    r"|w8a8|w4a16|bf16|fp16|bfloat16|float16)\Z"
 )
 
 
@@ -77,7 +81,8 @@ def fields_of(label: str) -> Iterator[tuple[str, str]]:
         yield "draft_tokens", "0"
         return
     yield from _switches(plain, is_negated=_NEGATED.search(plain) is not None)
-    quantised = _QUANTISED.match(plain)
+    inner = _BRACKETED.search(plain)
+    quantised = _QUANTISED.match(plain) or (inner and _QUANTISED.match(inner[1]))
     if quantised is not None:
         yield "quantization", quantised[1]
     elif _FEW_BITS.search(plain) is not None and _NEGATED.search(plain) is None:
@@ -92,5 +97,7 @@ def _switches(plain: str, *, is_negated: bool) -> Iterator[tuple[str, str]]:
         yield "eager", "false" if is_negated else "true"
     elif _GRAPHS.search(plain) is not None:
         yield "eager", "true" if is_negated else "false"
+    if _PROFILED.search(plain) is not None:
+        yield "nsys", "no" if is_negated else "yes"
     if _BALANCED.search(plain) is not None:
         yield "eplb", "off" if is_negated else "on"

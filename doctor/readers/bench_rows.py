@@ -18,10 +18,22 @@ FIGURES = frozenset(
 
 _AT_MOST_ONE = frozenset({"device_busy_share", "hit_share", "late_share"})
 _MOST_WORD = 60
-_NS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9, "sec": 1e9, "seconds": 1e9}
+_NS = {
+    "ns": 1.0,
+    "us": 1e3,
+    "ms": 1e6,
+    "s": 1e9,
+    "sec": 1e9,
+    "secs": 1e9,
+    "seconds": 1e9,
+    "min": 6e10,
+    "mins": 6e10,
+    "minutes": 6e10,
+}
 _AMOUNT = re.compile(
-    r"\s*(-?[\d,]{1,20}(?:\.\d{1,12})?(?:e[+\-]?\d{1,3})?)\s*(%|ns|us|ms|sec|seconds|s|x|tok/s|tokens/s|req/s|reqs/s)?\s*(?:\([^()]{0,40}\))?\s*\Z"
+    r"\s*(-?[\d,]{1,20}(?:\.\d{1,12})?(?:e[+\-]?\d{1,3})?)\s*(%|ns|us|ms|seconds|secs|sec|minutes|mins|min|s|x|tok/s|tokens/s|req/s|reqs/s)?\s*(?:\([^()]{0,40}\))?\s*\Z"
 )
+_DECIMAL_COMMA = re.compile(r"-?\d{1,12},(?:\d{1,2}|\d{4,9})|-?0,\d{3}")
 _CLOCK = re.compile(r"\s*(?:(\d{1,3})\s?h\s?)?(\d{1,4})\s?m(?:in)?\s?(?:(\d{1,2}(?:\.\d{1,6})?)\s?s?(?:ec)?)?\s*\Z")
 """`5m29s`, `23 min 16 s`, `1h 2m`."""
 
@@ -64,7 +76,10 @@ def is_header(names: Iterable[str]) -> bool:
 def _unfolded(fields: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
     """The fields, with a label in words in place of what it stands for."""
     for name, value in fields:
-        told = list(fields_of(value)) if isinstance(value, str) and is_label(name) else []
+        is_words = isinstance(value, str) and (
+            is_label(name) or (column_of(name) is not None and _amount(value) is None)
+        )
+        told = list(fields_of(value)) if is_words else []
         if told:
             yield from told
         elif not (isinstance(value, str) and is_label(name) and name and is_baseline(value)):
@@ -95,6 +110,12 @@ def number_of(value: Any) -> float | None:
     return None if amount is None else amount[0]
 
 
+def _pointed(number: str) -> str:
+    """Without commas between thousands; a comma that parts no three digits parts decimals: `95,7`."""
+    is_decimal = _DECIMAL_COMMA.fullmatch(number) is not None
+    return number.replace(",", ".") if is_decimal else number.replace(",", "")
+
+
 def _scaled(column: str, scale: float, number: float, unit: str) -> float | int | None:
     """The number in the column's unit; a unit beside the number counts more than the column's name."""
     if column in _AT_MOST_ONE and number * scale > 1:
@@ -117,7 +138,7 @@ def _amount(value: Any) -> tuple[float, str] | None:
     if found is None:
         return None
     try:
-        number = float(found[1].replace(",", ""))
+        number = float(_pointed(found[1]))
     except ValueError:
         return None
     return (number / 100, "") if found[2] == "%" else (number, found[2] or "")

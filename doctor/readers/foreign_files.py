@@ -84,7 +84,22 @@ _QUERIED = re.compile(
     rb"|index|timestamp|process_name|used_memory|used_gpu_memory|uuid|driver_version|count|serial"
 )
 
+_NO_DRIVER = (
+    b"NVIDIA-SMI has failed because", b"Failed to initialize NVML", b"couldn't communicate with the NVIDIA driver",
+)  # fmt: skip
+_EMPTY_JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{\s*\}|\[\s*(?:\{\s*\}\s*)?\])\s*\Z")
+
 _SIGNATURES = (
+    _Signature(
+        _holds(*_NO_DRIVER),
+        "is a message of nvidia-smi that it cannot reach the NVIDIA driver: it tells nothing of a device",
+        "load or reinstall the driver (dmesg and `lsmod | grep nvidia` say why it is missing), or query beside the GPU",
+    ),
+    _Signature(
+        lambda head: _EMPTY_JSON.match(head) is not None,
+        "is JSON without anything in it: what was to write its result ended before",
+        "run the benchmark again and look at what it printed",
+    ),
     _Signature(
         _is_header_of_query,
         "is the header of an nvidia-smi table without a row, which holds nothing to judge",

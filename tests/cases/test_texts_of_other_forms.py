@@ -255,7 +255,6 @@ ONLY_SUMS = {
         "no row of them",
     ),
     "a query without rows": ("index, name, memory.used [MiB], memory.total [MiB]\n", "without a row"),
-    "a query of processes without rows": ("pid, process_name, used_gpu_memory [MiB]\n", "without a row"),
 }
 
 
@@ -274,3 +273,13 @@ def test_the_topology_of_one_gpu_is_read_and_says_that_it_holds_no_link(tmp_path
         assert case.execute("SELECT device_id, numa_node_id FROM gpu_affinity").fetchall() == [(0, 0)]
         [(notes,)] = case.execute("SELECT notes FROM source").fetchall()
     assert "one GPU" in notes
+
+
+def test_an_empty_table_of_processes_in_a_file_of_its_own_says_that_none_runs(clinic: Clinic) -> None:
+    names = "index, name, memory.total [MiB], memory.used [MiB], utilization.gpu [%]\n"
+    devices = names + "0, NVIDIA A100, 81920 MiB, 69872 MiB, {} %\n"
+    processes = "pid, process_name, used_gpu_memory [MiB]\n"
+    assert clinic.told(devices.format(0), processes).first == "orphan-or-zombie-memory"
+    assert clinic.told(devices.format(97), processes).first == "hidden-owner-pid-namespace"
+    assert not clinic.told(devices.format(0), processes + "911, python, 69000 MiB\n").found
+    assert not clinic.told(processes).found

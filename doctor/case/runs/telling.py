@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from doctor.case.runs.meetings import did_meet
 from doctor.case.runs.traits import EngineLog, Recording, Traits
@@ -73,6 +74,8 @@ def contradiction(file: Traits, other: Traits) -> str:
         return f"another device, {min(file.devices).upper()}"
     if _differ(file.device_bytes, other.device_bytes, LEAST_SIZE_RATIO):
         return "a device of another size"
+    if file.named_after and other.named_after and file.named_after != other.named_after:
+        return f"named after another failure, {PurePath(file.named_after).name}"
     if file.recording is not None and other.recording is not None:
         return _of_recordings(file.recording, other.recording)
     if file.log is not None and other.log is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import groupby
@@ -11,6 +11,7 @@ import duckdb
 import numpy as np
 
 from doctor.case.runs.meetings import MOST_COMPARED, Times
+from doctor.case.runs.names import runs_by_name
 
 EPOCH_ENDS_NS = 946_684_800 * 10**9
 """The year 2000: times before are no times since the epoch, and begin elsewhere in every file."""
@@ -110,6 +111,8 @@ class Traits:
         device_bytes: size of the device in an error of memory.
         recording: the time-line in it.
         log: the engine's log in it.
+        failures: bytes asked for and bytes free of each allocation that failed.
+        named_after: the run whose name it has; empty where names do not tell runs apart.
     """
 
     path: str
@@ -118,6 +121,8 @@ class Traits:
     device_bytes: int | None
     recording: Recording | None
     log: EngineLog | None
+    failures: tuple[tuple[int | None, int | None], ...] = ()
+    named_after: str = ""
 
 
 def traits_of(connection: duckdb.DuckDBPyConnection) -> tuple[Traits, ...]:
@@ -126,6 +131,7 @@ def traits_of(connection: duckdb.DuckDBPyConnection) -> tuple[Traits, ...]:
     sizes = dict(connection.execute(_DEVICE_BYTES).fetchall())
     recordings = _recordings(connection)
     logs = _logs(connection)
+    failures = _failures(connection)
     files = connection.execute("SELECT path, source_id FROM source ORDER BY source_id").fetchall()
     found = []
     for path, rows in groupby(files, key=lambda row: row[0]):
@@ -138,9 +144,19 @@ def traits_of(connection: duckdb.DuckDBPyConnection) -> tuple[Traits, ...]:
                 next((sizes[source_id] for source_id in ids if source_id in sizes), None),
                 next((recordings[source_id] for source_id in ids if source_id in recordings), None),
                 next((logs[source_id] for source_id in ids if source_id in logs), None),
+                tuple(failure for source_id in ids for failure in failures.get(source_id, ())),
             )
         )
-    return tuple(found)
+    runs = runs_by_name({file.path: file.failures for file in found})
+    return tuple(replace(file, named_after=runs.get(file.path, "")) for file in found)
+
+
+def _failures(connection: duckdb.DuckDBPyConnection) -> dict[int, tuple[tuple[int | None, int | None], ...]]:
+    rows = connection.execute(_FAILURES).fetchall()
+    return {
+        source_id: tuple((tried, free) for _, tried, free in each)
+        for source_id, each in groupby(rows, key=lambda row: row[0])
+    }
 
 
 def _devices(connection: duckdb.DuckDBPyConnection) -> dict[int, tuple[str, ...]]:
@@ -195,6 +211,11 @@ ORDER BY source_id, name
 
 _DEVICE_BYTES = """
 SELECT source_id, max(total_bytes) FROM oom_event WHERE total_bytes IS NOT NULL GROUP BY source_id
+"""
+
+_FAILURES = """
+SELECT DISTINCT source_id, tried_bytes, free_bytes FROM oom_event WHERE tried_bytes IS NOT NULL
+ORDER BY source_id, tried_bytes, free_bytes LIMIT 1000
 """
 
 _RECORDINGS = """

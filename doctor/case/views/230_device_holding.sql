@@ -35,7 +35,10 @@ mps AS (
     SELECT source_id, look_id, device_id, bool_or(name LIKE 'nvidia-cuda-mps%' OR process_type = 'm+c') AS is_shared FROM gpu_process GROUP BY ALL
 )
 SELECT source_id, device_id, look_id, fullest.name, driver_model, memory_total_bytes AS total_bytes, memory_used_bytes AS used_bytes,
-    memory_free_bytes AS free_bytes, process_list, coalesce(is_pid_namespace, false) AS is_pid_namespace, coalesce(is_mig_on, false) AS is_mig_on,
+    memory_free_bytes AS free_bytes,
+    -- a table of processes in a file of its own may be empty
+    coalesce(process_list, (SELECT any_value(alone.process_list) FROM gpu_sample AS alone WHERE alone.memory_used_bytes IS NULL AND alone.device_id IS NULL
+        AND alone.process_list = 'none' AND NOT EXISTS (SELECT 1 FROM gpu_process))) AS process_list, coalesce(is_pid_namespace, false) AS is_pid_namespace, coalesce(is_mig_on, false) AS is_mig_on,
     coalesce(is_shared, false) AS is_shared, coalesce(process_count, 0) AS process_count,
     coalesce(compute_count, 0) AS compute_count, coalesce(unsized_count, 0) AS unsized_count, busy_share,
     coalesce(listed_bytes, 0) AS listed_bytes, coalesce(absent_count, 0) AS absent_count, coalesce(stuck_count, 0) AS stuck_count,

@@ -1,11 +1,12 @@
 -- gpu_sheet: what vendors state of their devices: memory, bandwidth, dense arithmetic by type (without sparsity; tensor cores; consumer cards
 -- with 32-bit accumulation), links, power. One row a product, the more special name first; `source_url` is where the figures are stated.
--- NULL is not stated there. `nvlink` is the sum of both directions and all links of a device (for AMD: Infinity Fabric).
+-- NULL is not stated there. `is_confirmed` is false for products whose figures no public document of the vendor states: they are those of the same chip
+-- (the link given), less the link where it was cut, or what resellers print. `nvlink` is the sum of both directions and all links of a device (for AMD: Infinity Fabric).
 CREATE TABLE gpu_sheet AS
 SELECT sheet_id, name_pattern, product_name, vendor, (memory_gb * 1e9)::BIGINT AS memory_bytes, rate_gb * 1e9 AS memory_rate_bytes_per_s,
     fp32 * 1e12 AS fp32_flop_hz, tf32 * 1e12 AS tf32_flop_hz, bf16 * 1e12 AS bf16_flop_hz, fp8 * 1e12 AS fp8_flop_hz, int8 * 1e12 AS int8_op_hz,
     nvlink_gb * 1e9 AS nvlink_bytes_per_s, pcie_generation, pcie_lanes AS pcie_lanes_count, compute_major, compute_minor, power AS power_stated_watts,
-    is_integrated, source_url
+    is_integrated, sheet_id NOT IN (26, 27, 28, 29, 39, 43) AS is_confirmed, source_url
 FROM (VALUES
     (10, 'gb300', 'GB300', 'nvidia', 288.0, 8000.0, 80.0, 1250.0, 2500.0, 5000.0, NULL, 1800.0, 5, 16, 10, 3, 1400.0, false, 'https://www.nvidia.com/en-us/data-center/gb300-nvl72/'),
     (11, '\bb300\b', 'B300', 'nvidia', 288.0, 8000.0, 75.0, 1100.0, 2250.0, 4500.0, NULL, 1800.0, 5, 16, 10, 3, 1100.0, false, 'https://www.nvidia.com/en-us/data-center/hgx/'),
@@ -18,6 +19,10 @@ FROM (VALUES
     (23, 'h100 nvl', 'H100 NVL', 'nvidia', 94.0, 3900.0, 60.0, 417.5, 835.5, 1670.5, 1670.5, 600.0, 5, 16, 9, 0, 400.0, false, 'https://www.nvidia.com/en-us/data-center/h100/'),
     (24, 'h100.*pcie', 'H100 PCIe', 'nvidia', 80.0, 2000.0, 51.0, 378.0, 756.5, 1513.0, 1513.0, 600.0, 5, 16, 9, 0, 350.0, false, 'https://www.nvidia.com/content/dam/en-zz/Solutions/gtcs22/data-center/h100/PB-11133-001_v01.pdf'),
     (25, '\bh100\b', 'H100 SXM', 'nvidia', 80.0, 3350.0, 67.0, 494.5, 989.5, 1979.0, 1979.0, 900.0, 5, 16, 9, 0, 700.0, false, 'https://www.nvidia.com/en-us/data-center/h100/'),
+    (26, 'h20-3e', 'H20-3e', 'nvidia', 141.0, 4800.0, 44.0, 74.0, 148.0, 296.0, 296.0, 900.0, 5, 16, 9, 0, 500.0, false, 'https://www.nvidia.com/en-us/data-center/h200/'),
+    (27, '\bh20\b', 'H20', 'nvidia', 96.0, 4000.0, 44.0, 74.0, 148.0, 296.0, 296.0, 900.0, 5, 16, 9, 0, 400.0, false, 'https://www.nvidia.com/en-us/data-center/h100/'),
+    (28, '\bh800\b', 'H800 SXM', 'nvidia', 80.0, 3350.0, 67.0, 494.5, 989.5, 1979.0, 1979.0, 400.0, 5, 16, 9, 0, 700.0, false, 'https://www.nvidia.com/en-us/data-center/h100/'),
+    (29, '\ba800\b', 'A800 80GB', 'nvidia', 80.0, 1935.0, 19.5, 156.0, 312.0, NULL, 624.0, 400.0, 4, 16, 8, 0, 400.0, false, 'https://www.nvidia.com/en-us/data-center/a100/'),
     (30, 'a100\b.*pcie.*80|a100 80gb pcie', 'A100 80GB PCIe', 'nvidia', 80.0, 1935.0, 19.5, 156.0, 312.0, NULL, 624.0, 600.0, 4, 16, 8, 0, 300.0, false, 'https://www.nvidia.com/en-us/data-center/a100/'),
     (31, 'a100\b.*pcie', 'A100 40GB PCIe', 'nvidia', 40.0, 1555.0, 19.5, 156.0, 312.0, NULL, 624.0, 600.0, 4, 16, 8, 0, 250.0, false, 'https://images.nvidia.com/aem-dam/en-zz/Solutions/data-center/nvidia-ampere-architecture-whitepaper.pdf'),
     (32, 'a100\b.*80', 'A100 80GB SXM', 'nvidia', 80.0, 2039.0, 19.5, 156.0, 312.0, NULL, 624.0, 600.0, 4, 16, 8, 0, 400.0, false, 'https://www.nvidia.com/en-us/data-center/a100/'),
@@ -27,9 +32,11 @@ FROM (VALUES
     (36, '\ba10g\b', 'A10G', 'nvidia', 24.0, 600.0, NULL, NULL, NULL, NULL, NULL, NULL, 4, 16, 8, 6, 300.0, false, 'https://aws.amazon.com/ec2/instance-types/g5/'),
     (37, '\ba10\b', 'A10', 'nvidia', 24.0, 600.0, 31.2, 62.5, 125.0, NULL, 250.0, NULL, 4, 16, 8, 6, 150.0, false, 'https://www.nvidia.com/en-us/data-center/products/a10-gpu/'),
     (38, '\ba2\b', 'A2', 'nvidia', 16.0, 200.0, 4.5, 9.0, 18.0, NULL, 36.0, NULL, 4, 8, 8, 6, 60.0, false, 'https://www.nvidia.com/en-us/data-center/products/a2/'),
+    (39, '\bl20\b', 'L20', 'nvidia', 48.0, 864.0, 59.8, 59.8, 119.5, 239.0, 239.0, NULL, 4, 16, 8, 9, 275.0, false, 'https://www.nvidia.com/en-us/data-center/l40/'),
     (40, 'l40s', 'L40S', 'nvidia', 48.0, 864.0, 91.6, 183.0, 362.05, 733.0, 733.0, NULL, 4, 16, 8, 9, 350.0, false, 'https://www.nvidia.com/en-us/data-center/l40s/'),
     (41, '\bl40\b', 'L40', 'nvidia', 48.0, 864.0, 90.5, 90.5, 181.05, 362.0, 362.0, NULL, 4, 16, 8, 9, 300.0, false, 'https://www.nvidia.com/en-us/data-center/l40/'),
     (42, '\bl4\b', 'L4', 'nvidia', 24.0, 300.0, 30.3, 60.0, 121.0, 242.5, 242.5, NULL, 4, 16, 8, 9, 72.0, false, 'https://www.nvidia.com/en-us/data-center/l4/'),
+    (43, '\bl2\b', 'L2', 'nvidia', 24.0, 300.0, 24.1, 48.3, 96.5, 193.0, 193.0, NULL, 4, 16, 8, 9, 72.0, false, 'https://www.nvidia.com/en-us/data-center/l4/'),
     (50, 'v100.*pcie', 'V100 PCIe', 'nvidia', 32.0, 900.0, 14.0, NULL, 112.0, NULL, NULL, NULL, 3, 16, 7, 0, 250.0, false, 'https://images.nvidia.com/content/technologies/volta/pdf/volta-v100-datasheet-update-us-1165301-r5.pdf'),
     (51, 'v100', 'V100 SXM2', 'nvidia', 32.0, 900.0, 15.7, NULL, 125.0, NULL, NULL, 300.0, 3, 16, 7, 0, 300.0, false, 'https://images.nvidia.com/content/technologies/volta/pdf/volta-v100-datasheet-update-us-1165301-r5.pdf'),
     (52, '\bt4\b', 'T4', 'nvidia', 16.0, 320.0, 8.1, NULL, 65.0, NULL, 130.0, NULL, 3, 16, 7, 5, 70.0, false, 'https://www.nvidia.com/en-us/data-center/tesla-t4/'),

@@ -44,7 +44,9 @@ CREATE VIEW beaten_quantisation AS
 SELECT slow_told, slow_hz, fast_hz FROM bench_comparison
 WHERE regexp_matches(word, 'quant|kernel|weight|config|variant|label|backend|precision|dtype') AND slow_hz IS NOT NULL
     AND regexp_matches(slow_told, 'awq|gptq|int4|w4a16|4.?bit') AND NOT regexp_matches(slow_told, 'marlin|machete|w4a8')
-    AND (fast_hz > 1.5 * slow_hz AND regexp_matches(fast_told, 'marlin|machete')
+    AND (fast_hz > 1.5 * slow_hz AND (regexp_matches(fast_told, 'marlin|machete')
+            -- a flag against its absence: the engine then chooses the kernel, or does without
+            OR word = 'quantization' AND fast_told IN ('(default)', 'none', 'auto') AND coalesce(load_count, 1) < 16)
             AND regexp_extract(fast_told, 'awq|gptq') IN ('', regexp_extract(slow_told, 'awq|gptq'))
         OR fast_hz > 1.1 * slow_hz AND load_count < 16 AND regexp_matches(fast_told, 'bf16|fp16|bfloat16|float16|none|16.?bit')
             AND NOT EXISTS (SELECT 1 FROM bench_comparison AS ahead WHERE ahead.source_id = bench_comparison.source_id

@@ -17,11 +17,15 @@ _SGLANG = re.compile(r"\[Expert Balancedness\] forward_pass_id=(\d{1,12}) curren
 _COLUMNS = {
     "step": "step_id", "step_id": "step_id", "forward_pass_id": "step_id", "iteration": "step_id",
     "layer": "layer_id", "layer_id": "layer_id",
-    "rank": "rank", "ep_rank": "rank", "gpu": "rank",
+    "rank": "rank", "ep_rank": "rank", "gpu": "rank", "device": "rank", "rank_id": "rank",
     "expert": "expert_id", "expert_id": "expert_id",
     "tokens": "token_count", "token_count": "token_count", "num_tokens": "token_count", "count": "token_count",
+    "tokens_per_step": "token_count", "routed_tokens": "token_count", "tokens_routed": "token_count",
+    "tokens_received": "token_count", "received_tokens": "token_count", "tokens_per_rank": "token_count",
+    "tokens_per_expert": "token_count", "avg_tokens": "token_count", "mean_tokens": "token_count",
 }  # fmt: skip
 _NUMBER = re.compile(r"\d{1,9}(?:\.0{1,6})?$")
+_RULE = re.compile(r"[\s|:+\-]{3,400}\Z")
 _MOST_LINE = 2000
 _MOST_COLUMNS = 8
 
@@ -39,6 +43,16 @@ class ExpertLogScanner:
         ",tokens",
         ",token_count",
         ",num_tokens",
+        "| tokens",
+        "| Tokens",
+        "tokens |",
+        "Tokens |",
+        "okens per",
+        "okens routed",
+        "okens received",
+        "outed tokens",
+        "\ttokens",
+        ";tokens",
     )
 
     def __init__(self) -> None:
@@ -86,7 +100,7 @@ class ExpertLogScanner:
         self._count += 1
 
     def _header(self, text: str) -> bool:
-        cells = [cell.strip().lower() for cell in text.strip().split(",")]
+        cells = [re.sub(r"[ \-]", "_", re.sub(r"[*`]|\(.{0,20}?\)", "", cell).strip()) for cell in _cells(text.lower())]
         if not 2 <= len(cells) <= _MOST_COLUMNS:
             return False
         columns = [_COLUMNS.get(cell) for cell in cells]
@@ -96,12 +110,21 @@ class ExpertLogScanner:
         return True
 
     def _row(self, text: str) -> bool:
-        cells = [cell.strip() for cell in text.strip().split(",")]
-        if len(cells) != len(self._columns) or not all(_NUMBER.match(cell) for cell in cells):
+        if _RULE.match(text):
+            return True
+        told = list(zip(self._columns, cells, strict=True)) if len(cells := _cells(text)) == len(self._columns) else []
+        kept = [(name, cell.replace(",", "")) for name, cell in told if name is not None]
+        if not kept or not all(_NUMBER.match(cell) for _, cell in kept):
             return False
-        values = {name: int(float(cell)) for name, cell in zip(self._columns, cells, strict=True) if name is not None}
+        values = {name: int(float(cell)) for name, cell in kept}
         self._add(values)
         return True
+
+
+def _cells(text: str) -> list[str]:
+    """Cells of a line, parted by bars, tabs, semicolons or commas."""
+    delimiter = next((mark for mark in "|\t;" if mark in text), ",")
+    return [cell.strip() for cell in text.strip().strip("|").split(delimiter)]
 
 
 def _whole(text: str | None) -> int | None:

@@ -22,13 +22,14 @@ MOST_LEAD_LINES = 16
 SPEED_CLUES = (
     "tok/s", "tokens/s", "tok/sec", "hroughput", "TPOT", "TTFT", "atency", "req/s", "reqs/s", "requests/s", "ITL",
     "er second",
-    "lapsed", "Wall", "wall", "RPS", "QPS", "esponse time", "ompletion time",
+    "lapsed", "nsys", "profil", "Wall", "wall", "RPS", "QPS", "esponse time", "ompletion time",
 )  # fmt: skip
 """Words of a line of headings, or of a first cell, that a figure of speed stands under or beside."""
 _RULE = re.compile(r"\s{0,8}\|?[\s|:+\-]{3,4000}\Z")
 _QUOTE = re.compile(r"\A\s{0,8}(?:>\s?){1,8}")
 _SPEED = re.compile(r"decode|decoding|generation|generated|output|throughput")
 _BREAK = re.compile(r"<br\s?/?>|; ")
+_CLOCK = re.compile(r"\d{1,4} ?m(?:in)? ?\d{1,2}(?:\.\d{1,6})? ?s?(?:ec)?")
 _TAG = re.compile(r"<[^<>]{0,80}>")
 _UNIT_COLUMNS = (("tok", "output tok/s"), ("req", "request throughput"), ("s", "latency"))
 _TOKEN_RATE = re.compile(r"\d\s{0,4}tok(?:en)?s?/s", re.IGNORECASE)
@@ -46,6 +47,7 @@ class MarkdownTableScanner:
         self._names: list[str] | None = None
         self._turned: list[list[str]] | None = None
         self._is_by_cell = False
+        self._wants_rule = False
         self._table = 0
         self._count = 0
         self._lines = 0
@@ -63,6 +65,10 @@ class MarkdownTableScanner:
     def line(self, number: int, text: str) -> None:
         """Look at one line."""
         text = _QUOTE.sub("", text, count=1) if ">" in text[:16] else text
+        if self._wants_rule:
+            self._wants_rule = False
+            if not ("|" in text and _RULE.match(text)):
+                self._names, self._turned = None, None
         if not self.is_open:
             self._begin(text)
         elif text.count("|") < 1 or self._lines >= (MOST_TURNED_LINES if self._names is None else MOST_TABLE_LINES):
@@ -86,8 +92,10 @@ class MarkdownTableScanner:
         return SourceFacts(self.kind, "table", is_complete=True) if self._count else None
 
     def _begin(self, text: str) -> None:
-        names = _cells(text) if text.count("|") >= 2 and len(text) < 4000 else []
+        is_two = text.count("|") == 1 and not text.strip().startswith("|")
+        names = _cells(text) if (text.count("|") >= 2 or is_two) and len(text) < 4000 else []
         self._lines = 0
+        self._wants_rule = is_two  # two cells without bars around them are a table above a rule only
         known = sum(column_of(name) is not None for name in names)
         self._is_by_cell = False
         if known >= 2 or (known == 1 and any(word_column(name) is not None for name in names)):
@@ -95,7 +103,7 @@ class MarkdownTableScanner:
         elif len(names) >= 2:
             above = [line for line in _unquoted_table(self._look_back()) if not _RULE.match(line)]
             lines = [_cells(line)[:MOST_TURNED_CELLS] for line in (*above, text)]
-            self._is_by_cell = len(lines) > 1 and sum(1 for name in lines[0] if _is_run(name)) >= 2
+            self._is_by_cell = sum(1 for name in lines[0] if _is_run(name)) >= 2
             if self._is_by_cell or column_of(_figure_name(names)) is not None:
                 self._turned, self._table = lines, self._table + 1
 
@@ -138,6 +146,9 @@ def _amounts(cell: str) -> Iterator[tuple[str, str]]:
     """`5.50s<br/>36.2tok/s` as columns and values."""
     for part in _BREAK.split(cell):
         plain = _TAG.sub("", part).strip()
+        if _CLOCK.fullmatch(plain) is not None:
+            yield "latency", plain
+            continue
         unit = plain.lstrip("0123456789., ").lower()
         for known, column in _UNIT_COLUMNS:
             if unit.startswith(known) or (known == "s" and unit == "ms"):

@@ -16,13 +16,19 @@ FEWEST_LINES = 8
 _UNIT = r"([KMGT]i?B|[Bb]ytes|B)\b"
 _NUMBER = r"(\d{1,15}(?:\.\d{1,9})?)"
 _NAMED = r"(?:\(\)|_bytes)?['\"]?\s{0,4}[=:]?\s{0,4}" + _NUMBER + rf"\s{{0,2}}{_UNIT}"
-_ALLOCATED = re.compile(rf"allocated{_NAMED}", re.IGNORECASE)
+_ALLOCATED = re.compile(rf"(?:allocated|(?:mem|memory|vram)_alloc){_NAMED}", re.IGNORECASE)
 _RESERVED = re.compile(rf"(?:reserved|cached){_NAMED}", re.IGNORECASE)
 _BARE = re.compile(r"memory_allocated(?:\(\))?['\"]?\s{0,4}[=:]\s{0,4}(\d{6,15})\b(?!\.)")
 _OTHERS_WORDS = ("out of memory", "by PyTorch", "already allocated", "private pools", "ried to allocate")
 _COLUMN = re.compile(
     r"^(?:(?:torch|cuda|gpu|vram|memory|mem)_){0,3}(alloc(?:ated)?|reserved)(?:_memory|_mem)?_?(?:\(|\[)?"
     r"(bytes|b|kb|kib|mb|mib|gb|gib)?(?:\)|\])?$"
+)
+_MEMORY = re.compile(
+    r"^(?:(?:gpu|device|cuda|metal|unified|process)_){0,2}(?:memory|mem|vram)(?:_used|_usage|_in_use)?_?(?:\(|\[)?(mb|mib|gb|gib|bytes)(?:\)|\])?$"
+)
+_PLACE = re.compile(
+    r"^(?:time|timestamp|elapsed|seconds|step|iter|iteration|t|i|phase|request|chunk)(?:_?[([]?\w{1,4}[)\]]?)?$"
 )
 _MOST_CELLS = 24
 _RULE = re.compile(r"[\s|:+-]{3,400}\Z")
@@ -32,7 +38,7 @@ class MemoryLevelsScanner:
     """Levels of the allocator, in the order printed."""
 
     kind = KIND
-    clues = ("allocated", "Allocated", "alloc_")
+    clues = ("allocated", "Allocated", "alloc_", "_alloc", "memory_", "mem_", "vram_", "emory (", "emory [", "VRAM (")
 
     def __init__(self) -> None:
         self._rows: list[dict[str, Any]] = []
@@ -98,7 +104,11 @@ def _header(text: str) -> list[tuple[str, str] | None]:
     cells = _split(text)
     if not 1 < len(cells) <= _MOST_CELLS:
         return []
-    found = [_COLUMN.match(cell.lower().replace(" ", "_").replace("_[", "[").replace("_(", "(")) for cell in cells]
+    plain = [cell.lower().replace(" ", "_").replace("_[", "[").replace("_(", "(") for cell in cells]
+    memory = [_MEMORY.match(cell) for cell in plain]
+    if sum(match is not None for match in memory) == 1 and any(map(_PLACE.match, plain)):
+        return [None if match is None else ("allocated", match[1]) for match in memory]
+    found = [_COLUMN.match(cell) for cell in plain]
     columns = [
         None if match is None else ("reserved" if match[1] == "reserved" else "allocated", match[2] or "B")
         for match in found

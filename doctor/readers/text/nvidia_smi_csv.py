@@ -20,6 +20,7 @@ _FIELD = re.compile(r"([a-z_0-9.]{2,60})(?:\s\[[^\]]{1,8}\])?$")
 _REASON = re.compile(r"clocks_(?:event|throttle)_reasons\.(\w{1,40})$")
 _COUNTER = re.compile(r"clocks_event_reasons_counters\.(\w{1,40})$")
 _BARE_PROCESS = re.compile(r"(\d{1,10}), ([^,]{1,300}), (\d{1,9}) MiB$")
+_DECIMAL_COMMA = re.compile(r"^(\d{1,9}),(\d{1,4})(?=\D{0,6}$)")
 _MOST_LINE = 4000
 _UUIDS = frozenset({"uuid", "gpu_uuid"})
 _PLAIN_FIELDS = frozenset({"serial", "gpu_serial", "count", "fan.speed", "vbios_version"})
@@ -34,7 +35,7 @@ class NvidiaSmiCsvScanner:
 
     kind = "nvidia-smi"
     clues = (
-        " MHz", " W,", " %,",
+        " MHz", " W,", " %,", " W;", " %;",
         "memory.used", "memory.total", "memory.free", "utilization.", "used_memory", "used_gpu_memory", "process_name",
         "clocks.", "clocks_", "power.", "pcie.link", "temperature.gpu", "ecc.", "remapped_rows", "pstate", " MiB",
     )  # fmt: skip
@@ -51,6 +52,7 @@ class NvidiaSmiCsvScanner:
         self._found = False
         self._without_process: list[dict[str, Any]] = []
         self._is_headless = False
+        self._is_empty_list = False
 
     @property
     def is_open(self) -> bool:
@@ -60,7 +62,7 @@ class NvidiaSmiCsvScanner:
     def line(self, number: int, text: str) -> None:
         """A header or a row; anything else ends the table."""
         bare = text[:_MOST_LINE].strip()
-        cells = [cell.strip() for cell in bare.split(",")]
+        cells = _cells(bare)
         if self._header(cells):
             return
         if self._columns:
@@ -82,6 +84,10 @@ class NvidiaSmiCsvScanner:
 
     def facts(self) -> SourceFacts | None:
         """What was found."""
+        if self._is_empty_list and not self._found:
+            self._rows["gpu_sample"].append({"look_id": 0, "process_list": "none"})
+            note = "a table of processes without a row: none computes on any device"
+            return SourceFacts(self.kind, "nvidia-smi --query", is_complete=True, notes=(note,))
         notes = ("a table without a header: its columns were told by their units",) if self._is_headless else ()
         if self._is_numbered_here:
             notes = (*notes, "devices are numbered in the order in which the table of processes names them")
@@ -98,6 +104,7 @@ class NvidiaSmiCsvScanner:
             return False
         self._columns, self._is_of_processes = fields, of_processes
         if of_processes:
+            self._is_empty_list = "used_gpu_memory" in names or "used_memory" in names
             self._without_process = [row for row in self._rows["gpu_sample"] if row["look_id"] == self._look]
             for row in self._without_process:
                 row["process_list"] = "none"  # a table that stays empty says so
@@ -143,6 +150,7 @@ class NvidiaSmiCsvScanner:
     def _process(self, row: dict[str, Any]) -> None:
         while self._without_process:
             self._without_process.pop().pop("process_list", None)
+        self._is_empty_list = False
         if row.get("pid") is None:
             return
         names = (row.pop("pci_bus_id", None), row.pop("uuid", None))
@@ -155,6 +163,13 @@ class NvidiaSmiCsvScanner:
             device_id = next(iter(self._seen)) if isinstance(next(iter(self._seen)), int) else 0
         self._rows["gpu_process"].append({"look_id": self._look, "process_type": "c", "device_id": device_id, **row})
         self._found = True
+
+
+def _cells(line: str) -> list[str]:
+    """Cells of a line; where semicolons part them, commas part decimals."""
+    if line.count(";") > line.count(","):
+        return [_DECIMAL_COMMA.sub(r"\1.\2", cell.strip()) for cell in line.split(";")]
+    return [cell.strip() for cell in line.split(",")]
 
 
 def _field(name: str, of_processes: bool) -> Field | str | None:

@@ -49,7 +49,8 @@ _SERVING = ("Application startup complete", "fired up and ready to roll", "Uvico
 _PHASE_MARKS = (("load", _LOADING), ("capture", _CAPTURING), ("", _DONE), ("serving", _SERVING))
 _WITHIN_JSON = ("out of memory", oom_message.ASYNC, TRACEBACK_CLUE)
 _BEGINNING = re.compile(
-    r"(?:[\w.]{1,60}Error: )?(?:CUDA out of|HIP out of|Allocation on device|Free memory on device|Tried to allocate)"
+    r"(?:[\w.]{1,60}Error: )?(?:CUDA out of|HIP out of|Allocation on device|Free memory on device|Tried to allocate"
+    r"|The model's max seq len|To serve at least one|Error in memory profiling|The memory capacity is unbalanced)"
 )
 _DIGIT = re.compile(r"\d")
 _WARM_UP = re.compile(r"out of memory occurred when warming up (sampler|pooler)")

@@ -13,6 +13,9 @@ from doctor.readers.text.scanner import emptied
 MOST_ANSWER_LINES = 3
 ENGINE = "transformers"
 _ASKED_TYPE = re.compile(r"\b(?:model|pipe\.model|base_model|llm)\.dtype\b|\bparameters\(\)\)\.dtype\b")
+_MADE = re.compile(r"\b(\w{1,40}) ?= ?(?:\w{1,60}\.){1,4}from_pretrained\(")
+_NAMED_TYPE = re.compile(r"\b(\w{1,40})\.dtype\b")
+_MOST_MODELS = 100
 _ASKED_SIZE = re.compile(
     r"\.get_memory_footprint\(\)(?P<scale>(?: ?/ ?(?:1e9|10\*\*9|2\*\*30|1024\*\*3|1e6|2\*\*20))?)\s*\)?\s*$"
 )
@@ -25,7 +28,7 @@ class PythonSessionScanner:
     """A question within a session, and the line that answers it."""
 
     kind = "engine-config"
-    clues = (".dtype", ".get_memory_footprint()")
+    clues = ("from_pretrained(", ".dtype", ".get_memory_footprint()")
 
     def __init__(self) -> None:
         self._rows: dict[str, list[dict[str, Any]]] = {"engine_setting": [], "engine_figure": []}
@@ -33,6 +36,7 @@ class PythonSessionScanner:
         self._scale = 1.0
         self._lines_left = 0
         self._is_found = False
+        self._models: set[str] = set()
 
     @property
     def is_open(self) -> bool:
@@ -46,7 +50,9 @@ class PythonSessionScanner:
             self._asked, self._lines_left = None, 0
             return
         self._lines_left = max(self._lines_left - 1, 0)
-        if _ASKED_TYPE.search(line) and "=" not in line:
+        if (made := _MADE.search(line)) is not None and len(self._models) < _MOST_MODELS:
+            self._models.add(made[1])
+        if self._asks_type(line):
             self._asked, self._lines_left = "dtype", MOST_ANSWER_LINES
         elif (size := _ASKED_SIZE.search(line)) is not None:
             self._asked, self._lines_left = "size", MOST_ANSWER_LINES
@@ -59,6 +65,12 @@ class PythonSessionScanner:
     def facts(self) -> SourceFacts | None:
         """A session; None where none was answered."""
         return SourceFacts(self.kind, "Python session", is_complete=True) if self._is_found else None
+
+    def _asks_type(self, line: str) -> bool:
+        named = _NAMED_TYPE.search(line)
+        return "=" not in line and (
+            _ASKED_TYPE.search(line) is not None or (named is not None and named[1] in self._models)
+        )
 
     def _answers(self, number: int, line: str) -> bool:
         found = (_TYPE if self._asked == "dtype" else _SIZE).match(line)

@@ -23,6 +23,13 @@ NAMES = {
     "NVIDIA A10": "A10",
     "NVIDIA L4": "L4",
     "NVIDIA L40S": "L40S",
+    "NVIDIA H20": "H20",
+    "NVIDIA H20-3e": "H20-3e",
+    "NVIDIA H800": "H800 SXM",
+    "NVIDIA A800-SXM4-80GB": "A800 80GB",
+    "NVIDIA L20": "L20",
+    "NVIDIA L2": "L2",
+    "NVIDIA GeForce RTX 5090": "GeForce RTX 5090",
     "Tesla T4": "T4",
     "Tesla V100-SXM2-32GB": "V100 SXM2",
     "NVIDIA GeForce RTX 4090": "GeForce RTX 4090",
@@ -58,6 +65,11 @@ def test_every_line_says_where_its_figures_are_stated(case: duckdb.DuckDBPyConne
     assert len(lines) > 40
     assert all(url.startswith("https://") for _, url, _, _ in lines)
     assert all(memory > 8e9 and rate > 1e11 for _, _, memory, rate in lines)
+
+
+def test_figures_that_no_public_document_states_are_marked(case: duckdb.DuckDBPyConnection) -> None:
+    marked = case.execute("SELECT product_name FROM gpu_sheet WHERE NOT is_confirmed ORDER BY product_name").fetchall()
+    assert marked == [("A800 80GB",), ("H20",), ("H20-3e",), ("H800 SXM",), ("L2",), ("L20",)]
 
 
 def test_figures_of_arithmetic_keep_their_order(case: duckdb.DuckDBPyConnection) -> None:

@@ -13,6 +13,7 @@ import pytest
 from doctor import api
 from doctor.case.diagnosis_queries import other_runs
 from doctor.case.runs.meetings import did_meet
+from doctor.case.runs.names import runs_by_name
 from doctor.case.runs.telling import contradiction, tell_apart
 from doctor.case.runs.traits import EngineLog, Recording, Span, Traits
 from doctor.cli.main import main
@@ -213,3 +214,46 @@ def test_two_logs_of_one_engine_started_twice_are_not_mixed(tmp_path: Path) -> N
     kept, others = sorted_out(tmp_path / "before.log", tmp_path / "after.log")
     assert kept == ["before.log"]
     assert others == [("after.log", 2, "a log of another start")]
+
+
+ONE, TWO = (((4 << 30, 1 << 28),), ((256 << 20, 37 << 20),))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("foreign.txt", "foreign.nvml.json", "oomkv.txt", "oomkv.pickle"),
+        ("run1/error.txt", "run1/nvidia-smi.txt", "run2/error.txt", "run2/snapshot.pickle"),
+        ("case-1.log", "case-1.pickle", "case-2.log", "case-2.pickle"),
+    ],
+)
+def test_failures_beside_files_of_their_own_names_are_of_two_runs(names: tuple[str, str, str, str]) -> None:
+    first, beside, second, more = names
+    runs = runs_by_name({first: ONE, beside: (), second: TWO, more: TWO, "README": ()})
+    assert runs[first] == runs[beside] != runs[second] == runs[more]
+    assert "README" not in runs or "/" in first
+
+
+@pytest.mark.parametrize(
+    ("names", "second"),
+    [
+        (("rank0.txt", "rank0.pickle", "rank1.txt", "rank1.pickle"), TWO),
+        (("node0/err.txt", "node0/smi.txt", "node1/err.txt", "node1/smi.txt"), TWO),
+        (("error.txt", "nvidia-smi.txt", "again.txt", "snapshot.pickle"), TWO),
+        (("out.txt", "out.pickle", "err.txt", "err.log"), ONE),
+    ],
+    ids=["ranks", "hosts", "names of what they are", "one failure twice"],
+)
+def test_parts_of_one_run_stay_together_whatever_they_are_called(
+    names: tuple[str, str, str, str], second: tuple[tuple[int, int], ...]
+) -> None:
+    assert runs_by_name(dict(zip(names, (ONE, (), second, ()), strict=True))) == {}
+
+
+def test_a_folder_of_several_failures_names_the_run_that_it_leaves_out() -> None:
+    names = ("foreign.txt", "foreign.nvidia-smi.txt", "oomkv.pickle", "oomkv.txt")
+    kept, others = sorted_out(*(shared_trace(f"h200/{name}") for name in names))
+    assert set(kept) == {"foreign.txt", "foreign.nvidia-smi.txt"}
+    assert {(name, reason) for name, _, reason in others} == {
+        (name, "named after another failure, oomkv") for name in ("oomkv.pickle", "oomkv.txt")
+    }
