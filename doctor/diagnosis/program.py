@@ -32,12 +32,12 @@ def described(row: ProgramRow | None, frameworks: Sequence[str]) -> Program | No
 
 
 def _of_training(row: ProgramRow) -> list[str]:
-    signs = []
-    if row.backward_share >= LEAST_SHARE_TOLD or row.training_name is None:
-        signs.append(f"backward and optimizer kernels take {format_share(row.backward_share)} of the device's time")
-    else:
-        signs.append(f"{_short(row.training_name)} was recorded")
-    return signs + _of_convolutions(row)
+    convolutions = _of_convolutions(row)
+    if row.backward_share < LEAST_SHARE_TOLD and row.training_name is not None:
+        return [f"{_short(row.training_name)} was recorded", *convolutions]
+    also = f" and convolutions {format_share(row.convolution_share)}" if convolutions else ""
+    share = format_share(row.backward_share)
+    return [f"backward and optimizer kernels take {share}{also} of the device's time"]
 
 
 def _of_generation(row: ProgramRow) -> list[str]:

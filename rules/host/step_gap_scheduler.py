@@ -196,11 +196,11 @@ def _asked(finding: Finding, row: Pauses) -> Finding:
 
 
 def _summary(row: Pauses) -> str:
-    inside = f" inside `{row.name}`" if row.name else ""
+    inside = f", {row.named_ns / 1e6:.1f} ms of it inside `{row.name}`" if row.name else ""
     waiting = f", {_what_it_waits_for(row)}" if row.is_wait_seen and row.wait_name else ""
-    each = "for" if row.pause_count == 1 else "each time for"
+    in_all = "" if row.pause_count == 1 else " in all"
     return (
-        f"the launching thread fell silent {format_counted(row.pause_count, 'time')}, {each} {row.silence_ns / row.pause_count / 1e6:.1f} ms"
+        f"the launching thread fell silent {format_counted(row.pause_count, 'time')}, for {row.silence_ns / 1e6:.1f} ms{in_all}"
         f"{inside}{waiting}; the device idled for {row.idle_share:.0%} of the window meanwhile"
     )
 

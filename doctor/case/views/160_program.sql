@@ -15,7 +15,7 @@ named AS (
 ),
 kernels AS (
     SELECT sum(device_ns) AS all_ns,
-        coalesce(sum(device_ns) FILTER (regexp_matches(word, 'backward|(^|[^a-z])bwd|_bwd|wgrad|grad_input|multi_tensor_apply|fused_?adam|fused_?sgd')), 0) AS backward_ns,
+        coalesce(sum(device_ns) FILTER (regexp_matches(word, 'backward|(^|[^a-z])bwd|_bwd|bn_bw_|dgrad_engine|wgrad|grad_input|multi_tensor_apply|fused_?adam|fused_?sgd')), 0) AS backward_ns,
         coalesce(sum(device_ns) FILTER (regexp_matches(word, 'conv(olve|_?depthwise|2d|3d)?[^a-z]|implicit_convolve|cudnn.*(fprop|dgrad)|xmma_fprop|winograd|im2col|miopen|igemm_')
             AND family <> 'attention' AND NOT regexp_matches(word, 'convert|causal_conv')), 0) AS convolution_ns,
         coalesce(sum(op_count) FILTER (family = 'attention'), 0) AS attention_count,

@@ -32,8 +32,8 @@ def _with_first(**changes: object) -> Diagnosis:
             "copies that wait 0.200 above copies",
         ),
         (
-            _with_first(summary="the launching thread fell silent 900 times, each time for 90.0 ms"),
-            "900 pauses of 90.0 ms",
+            _with_first(summary="the launching thread fell silent 900 times, for 90000.0 ms in all, 1.0 ms of it"),
+            "pauses of 90000.0 ms",
         ),
         (_with_first(summary="9.0 GiB came up in 4 copies, 8.00 GiB in each of 4 steps"), "8.0 GiB in each"),
     ],
