@@ -36,7 +36,12 @@ from doctor.readers.text.nvidia_smi_list import NvidiaSmiListScanner
 from doctor.readers.text.nvidia_smi_monitor import NvidiaSmiMonitorScanner
 from doctor.readers.text.nvidia_smi_query import NvidiaSmiQueryScanner
 from doctor.readers.text.nvidia_smi_table import NvidiaSmiTableScanner
+from doctor.readers.text.operator_table import OperatorTableScanner
+from doctor.readers.text.profile_sums import ProfileSumsScanner
+from doctor.readers.text.result_lines import ResultLinesScanner
 from doctor.readers.text.topology import TopologyScanner
+from tests.cases import test_lists_and_columns as lists
+from tests.cases import test_sums_of_a_profile as sums
 from tests.doctor.readers.text import test_kernel_and_host as host
 from tests.doctor.readers.text import test_nvidia_smi as smi
 from tests.doctor.readers.text import test_topology_and_nccl as cluster
@@ -61,6 +66,9 @@ SCANNERS = (
     NvidiaSmiMonitorScanner,
     NvidiaSmiQueryScanner,
     NvidiaSmiTableScanner,
+    OperatorTableScanner,
+    ProfileSumsScanner,
+    ResultLinesScanner,
     TopologyScanner,
 )
 
@@ -97,6 +105,14 @@ ORIGINALS: Mapping[str, tuple[Reader, tuple[str, ...]]] = {
         ("[0] NVIDIA A100 | 65'C,  40 %,  98 %,  310 / 400 W | 71002 / 81920 MB | a:python/3099(70000M) b(512M)\n",),
     ),
     "expert log": (TextDocumentReader(), (EPLB * 3 + "step,rank,tokens\n1,0,200\n1,1,300\n",)),
+    "sums of a profile": (
+        TextDocumentReader(),
+        (
+            *("".join(form(report, rows) for report, rows in sums.COPIES.items()) for form in sums.FORMS),
+            sums.OPERATORS.format(800),
+        ),
+    ),
+    "lists of results": (TextDocumentReader(), tuple(text for _, text, _ in lists.FORMS.values())),
     "nvml samples": (
         NvmlSamplesReader(),
         ("".join(nvml_line(i, [{"busy_share": 0.5}], host={"cpu_count": 8}) for i in range(4)),),
@@ -120,6 +136,12 @@ HOSTILE = (
     "[1] GPU | 3'C | 1 / 2 MB | " + "a:b/1(" * 10_000,
     "2025-05-01 10:00:20,000 request " + "latency " * 7000,
     "Killed process 1 (" * 3000,
+    "1.0 " * 15_000 + "cudaMemcpyAsync",
+    "GPU activities: " + "1" * 60_000 + "%",
+    "Time (%) Total Time (ns) " * 2400,
+    '"Total Time (ns)' + '","' * 15_000,
+    "TP4 " * 12_000 + ": 6.4 s",
+    "TP=4" + " -" * 20_000 + "> 6",
     "\x1b[" + "1;" * 30_000,
     "\ud800".encode("utf-8", "surrogatepass").decode("utf-8", "replace") * 100,
 )

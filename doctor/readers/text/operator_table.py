@@ -13,9 +13,11 @@ MOST_ROWS = 5000
 _MOST_LINE = 4000
 _MOST_NAME = 400
 _MOST_OTHER_LINES = 2
+_MOST = 2**62
 _WIDE = re.compile(r"\s{2,}")
 _RULE = re.compile(r"[\s\-]{3,4000}\Z")
-_TIME = re.compile(r"(\d[\d.,]{0,20})(ns|us|μs|µs|ms|s)\Z")
+_COUNT = re.compile(r"[0-9]{1,12}\Z")
+_TIME = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)(ns|us|μs|µs|ms|s)\Z")
 _NS = {"ns": 1, "us": 1_000, "μs": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _CALL = re.compile(r"(?:cuda|hip|cu)[A-Z]\w{2,80}\Z")
 _COPY = re.compile(r"Mem(?:cpy|set) \w")
@@ -66,7 +68,7 @@ class OperatorTableScanner:
             return False
         name, count = cells[0], cells[self._places["# of calls"]]
         host, device = self._time(cells, "self cpu"), self._time(cells, "self cuda")
-        if not count.isdigit() or host is None:
+        if not _COUNT.match(count) or host is None:
             return False
         if _CALL.match(name):
             self._keep("api", name, int(count), host)
@@ -78,7 +80,7 @@ class OperatorTableScanner:
 
     def _time(self, cells: list[str], heading: str) -> int | None:
         found = _TIME.match(cells[self._places[heading]]) if heading in self._places else None
-        return None if found is None else int(float(found[1].replace(",", "")) * _NS[found[2]])
+        return None if found is None else int(min(float(found[1]) * _NS[found[2]], _MOST))
 
     def _keep(self, report: str, name: str, count: int, total_ns: int) -> None:
         self._rows.append({

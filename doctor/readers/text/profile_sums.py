@@ -164,7 +164,7 @@ class ProfileSumsScanner:
         if not self._names:
             return self._take_bare(text)
         if self._delimiter:
-            cells = next(csv.reader([text], delimiter=self._delimiter), []) if self._delimiter != "|" else _barred(text)
+            cells = _parted(text, self._delimiter)
             if self._delimiter == ";":  # where the semicolon parts cells, the comma parts decimals
                 cells = [_pointed(cell) for cell in cells]
             return self._take_cells(self._names, cells)
@@ -214,7 +214,7 @@ class ProfileSumsScanner:
 
     def _keep(self, values: Mapping[str, float], name: str) -> None:
         self._others = 0
-        if self._count >= MOST_ROWS:
+        if self._count >= MOST_ROWS or math.isnan(sum(values.values())):
             return
         report = _report_of_row(name.strip(), self._report, self._names)
         is_size = report == "size"
@@ -263,7 +263,7 @@ def _headings(text: str) -> tuple[list[tuple[str, int]], str] | None:
         return None
     delimiter = next((mark for mark in "|\t;," if text.count(mark) >= 4), "")
     if delimiter:
-        cells = _barred(text) if delimiter == "|" else next(csv.reader([text], delimiter=delimiter), [])
+        cells = _parted(text, delimiter)
         named = [_field(cell) or ("", 1) for cell in cells]
     else:
         named = [field for found in _HEADING.finditer(text) if (field := _field(found[0])) is not None]
@@ -281,8 +281,14 @@ def _field(heading: str) -> tuple[str, int] | None:
     return field, _NS.get(unit) or _BYTES.get(unit) or 1
 
 
-def _barred(text: str) -> list[str]:
-    return [cell.strip() for cell in text.strip().strip("|").split("|")]
+def _parted(text: str, delimiter: str) -> list[str]:
+    """Cells of a line; none where its quotation marks are broken."""
+    if delimiter == "|":
+        return [cell.strip() for cell in text.strip().strip("|").split("|")]
+    try:
+        return next(csv.reader([text], delimiter=delimiter), [])
+    except csv.Error:
+        return []
 
 
 def _number(cell: str) -> float:
