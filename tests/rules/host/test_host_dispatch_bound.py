@@ -9,7 +9,8 @@ RULE = "host-dispatch-bound"
 def test_fires_when_kernels_are_shorter_than_their_launches(clinic: Clinic) -> None:
     program = Program()
     for _ in range(6):
-        decode_step(program, kernel_us=3, silence_us=12)
+        with program.annotation("decode"):
+            decode_step(program, kernel_us=3, silence_us=12)
     verdicts = clinic.verdicts(program)
     finding = verdicts.finding(RULE)
     assert verdicts.first == RULE
