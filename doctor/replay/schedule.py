@@ -167,8 +167,8 @@ def _weigh(run: Run, cut: Plan) -> _Weights:
     np.maximum(device_clock, 0.0, out=device_clock)
     growth_of_first = device_clock[cut.first]
     np.cumsum(device_clock, out=device_clock)
+    clock -= calls.own  # when each call began
     reach = clock[ops.call]
-    reach -= calls.own[ops.call]
     reach -= resumed[cut.segment]
     reach += ops.latency
     reach += ops.duration
@@ -178,7 +178,7 @@ def _weigh(run: Run, cut: Plan) -> _Weights:
         device_clock[cut.last] - before,
         (np.maximum.reduceat(reach, cut.first) if len(cut.first) else reach) + device_clock[cut.last],
         ops.source_distance[cut.first] - ops.distance[cut.first],
-        clock[waits.call] - calls.own[waits.call] - resumed[cut.wait_segment],
+        clock[waits.call] - resumed[cut.wait_segment],
         calls.own[waits.call],
         np.where(waits.is_active, waits.lag, -np.inf),
     )

@@ -68,10 +68,8 @@ class Replay:
         self._spread_left, self._beyond = corrected.spread_left, corrected.beyond
         self.quality = judge(self._recorded, errors, corrected)
         self._recorded = to_replay(self._recorded)
-        self._timelines = tuple(
-            _Timeline(run, replay(run, self._plan).makespan_ns)
-            for run in (self._recorded, to_replay(corrected.quick), to_replay(corrected.slow))
-        )
+        runs = (self._recorded, to_replay(corrected.quick), to_replay(corrected.slow))
+        self._timelines = each(lambda run: _Timeline(run, replay(run, self._plan).makespan_ns), runs)
         give_back()
 
     def win(self, cure: Cure, on_top_of: Sequence[Cure] = ()) -> Win:

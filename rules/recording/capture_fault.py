@@ -51,12 +51,18 @@ WITH capture_edge AS (
 ),
 called AS (
     SELECT host_call_id, host_call.source_id, host_call.pid, host_call.tid, host_call.start_ns, call_class,
-        host_call_id IN (SELECT host_call_id FROM launch) AS has_work
+        op_count > 0 AS has_work
     FROM host_call WHERE call_class IN ('launch', 'graph')
 ),
-judged AS (
-    SELECT called.*, coalesce(open_count, 0) > 0 AS is_captured
-    FROM called ASOF LEFT JOIN capture_edge ON called.source_id = capture_edge.source_id AND called.pid = capture_edge.pid
+capturing AS (
+    SELECT DISTINCT source_id, pid, tid FROM capture_edge
+),
+judged AS (  -- most threads never capture, and most launches are theirs
+    SELECT *, false AS is_captured FROM called ANTI JOIN capturing USING (source_id, pid, tid)
+    UNION ALL
+    SELECT called.*, coalesce(open_count, 0) > 0
+    FROM (SELECT * FROM called SEMI JOIN capturing USING (source_id, pid, tid)) AS called
+    ASOF LEFT JOIN capture_edge ON called.source_id = capture_edge.source_id AND called.pid = capture_edge.pid
         AND called.tid = capture_edge.tid AND called.start_ns >= capture_edge.start_ns
 ),
 -- launches behind the last one with work are waiting in the queue when the recording ends: an edge, not a fault

@@ -11,6 +11,7 @@ from doctor.case.arrays.columns import (
     UNKNOWN,
     Code,
     Flag,
+    Groups,
     Int,
     Scan,
     bounds_of,
@@ -114,26 +115,31 @@ def read_calls(connection: duckdb.DuckDBPyConnection) -> HostCalls:
     threads, thread = Threads.of(groups.keys), groups.code
     start = np.asarray(rows.column(f"start_ns + {shift}", np.int64))
     end = np.asarray(rows.column(f"coalesce(end_ns, start_ns) + {shift}", np.int64))
+    correlation = rows.whole("correlation_id")
+    name = _positions(names.name_id, rows.groups("name_id"))
+    del groups
     order = _in_order(start, end, thread)
-    start, end, thread = start[order], end[order], thread[order]
-    correlation = rows.whole("correlation_id")[order]
-    name = _positions(names.name_id, rows.whole("name_id")[order])
-    del groups, order
+    if (order[1:] < order[:-1]).any():  # most recordings lie in order
+        start, end, thread = start[order], end[order], thread[order]
+        correlation, name = correlation[order], name[order]
+    del order
     silence, is_outermost = _silences(start, end, thread, len(threads.keys))
     is_kept = is_outermost & (name >= 0)
     inner = np.flatnonzero(~is_outermost & (correlation != UNKNOWN) & threads.is_known[thread])
     outer = _outer_calls(is_kept, thread, inner, len(threads.keys))
     inner, outer = inner[outer >= 0], outer[outer >= 0]
+    dropped = np.flatnonzero(~is_kept)
+    kept = is_kept if len(dropped) else slice(None)
     return HostCalls(
         threads,
         names,
-        thread[is_kept],
-        name[is_kept],
-        start[is_kept],
-        end[is_kept],
-        silence[is_kept],
-        correlation[is_kept],
-        (np.cumsum(is_kept) - 1)[outer],
+        thread[kept],
+        name[kept],
+        start[kept],
+        end[kept],
+        silence[kept],
+        correlation[kept],
+        outer - np.searchsorted(dropped, outer),
         correlation[inner],
     )
 
@@ -144,12 +150,10 @@ def _read_names(connection: duckdb.DuckDBPyConnection) -> CallNames:
     return CallNames(whole(rows, "name_id"), *words)
 
 
-def _positions(sorted_ids: Int, ids: Int) -> Code:
-    """Position of each id among sorted ones, -1 where it is not there."""
-    if not len(sorted_ids):
-        return np.full(len(ids), -1, dtype=np.int32)
-    place = np.minimum(np.searchsorted(sorted_ids, ids), len(sorted_ids) - 1)
-    return np.where(sorted_ids[place] == ids, place, -1).astype(np.int32)
+def _positions(sorted_ids: Int, ids: Groups) -> Code:
+    """Of each row, the position of its id among sorted ones, -1 where it is not there."""
+    place = {one: at for at, one in enumerate(sorted_ids.tolist())}
+    return np.asarray([*(place.get(key, -1) for (key,) in ids.keys), -1], dtype=np.int32)[ids.code]
 
 
 def _in_order(start: Int, end: Int, thread: Code) -> Int:

@@ -141,7 +141,7 @@ class Derivation:
 
     def _device_busy(self, connection: duckdb.DuckDBPyConnection) -> Relations:
         time = operations.device_time(self._ops, *self._window(connection))
-        return {"idle_time": time.gaps, "busy_time": time.busy}
+        return {"idle_time": launches.with_launches(time.gaps, self._calls, self._launched_by), "busy_time": time.busy}
 
     def _usual_step(self, connection: duckdb.DuckDBPyConnection) -> Relations:
         found = steps.Steps.of(fetch(connection, _STEPS_AND_BEFORE))

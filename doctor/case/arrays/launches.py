@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from doctor.case.arrays.calls import HostCalls
-from doctor.case.arrays.columns import UNKNOWN, Code, Int, spelled
+from doctor.case.arrays.columns import UNKNOWN, Code, Int, nullable, spelled
 from doctor.case.arrays.operations import DeviceOps
 
 
@@ -60,3 +60,13 @@ def by_thread(calls: HostCalls, launched_by: Code) -> pa.Table:
             "op_count": count[thread],
         }
     )
+
+
+def with_launches(gaps: pa.Table, calls: HostCalls, launched_by: Code) -> pa.Table:
+    """Gaps, with the end of the launch, copy or memory set that launched what ended each; NULL where it was none."""
+    call = launched_by[gaps.column("next_device_op_id").to_numpy()]
+    launched = np.full(len(call), UNKNOWN)
+    known = np.flatnonzero(call >= 0)
+    known = known[calls.names.in_class("launch", "memset", "copy")[calls.name[call[known]]]]
+    launched[known] = calls.end[call[known]]
+    return gaps.append_column("launched_ns", nullable(launched))

@@ -71,7 +71,8 @@ CREATE TABLE crowd_pace AS
 WITH launched AS (
     SELECT interval.source_id, interval.pid, working_count, host_ns, name_id, grid_blocks
     FROM crowded_interval AS interval
-    JOIN (SELECT host_call_id, min(device_op_id) AS device_op_id FROM launch GROUP BY host_call_id) AS first
+    JOIN (SELECT host_call_id, min(device_op_id) AS device_op_id
+        FROM launch SEMI JOIN crowded_interval ON host_call_id = last_host_call_id GROUP BY host_call_id) AS first
         ON first.host_call_id = interval.last_host_call_id
     JOIN device_op USING (device_op_id)
     WHERE is_at_work

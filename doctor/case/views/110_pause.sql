@@ -118,7 +118,11 @@ CREATE TABLE _pause AS
 SELECT host_call_id, source_id, pid, tid, start_ns, end_ns, end_ns - start_ns AS silence_ns, step_id, usual_silence_ns
 FROM (
     SELECT _silence.* REPLACE (greatest(_silence.start_ns, coalesce(last.launched_ns, _silence.start_ns)) AS start_ns)
-    FROM _silence ASOF LEFT JOIN (SELECT source_id, pid, start_ns AS launch_ns, end_ns AS launched_ns FROM thread_call WHERE is_launching) AS last
+    FROM _silence ASOF LEFT JOIN (
+        SELECT source_id, pid, start_ns AS launch_ns, end_ns AS launched_ns
+        FROM thread_call SEMI JOIN (SELECT source_id, pid FROM launching_thread GROUP BY source_id, pid HAVING count(*) > 1) USING (source_id, pid)
+        WHERE is_launching
+    ) AS last
         ON _silence.source_id = last.source_id AND _silence.pid = last.pid AND _silence.end_ns > last.launch_ns
 )
 WHERE end_ns - start_ns > pause_ns;

@@ -5,7 +5,7 @@
 CREATE TABLE crowded_call AS
 WITH loading AS (
     SELECT source_id, pid, tid, interval_id FROM code_load
-    JOIN (SELECT source_id, pid, tid, count(*) AS interval_count FROM launch_interval GROUP BY ALL) USING (source_id, pid, tid)
+    JOIN (SELECT source_id, pid, tid, count(*) AS interval_count FROM long_interval GROUP BY ALL) USING (source_id, pid, tid)
     WHERE interval_id <= 0.25 * interval_count
 )
 SELECT call.host_call_id, source_id, pid, tid, interval_id, launcher_id, call.call_class, is_at_work, loading.interval_id IS NOT NULL AS is_loading,

@@ -1,10 +1,10 @@
 -- step_wait: calls of usual steps that wait for the device: synchronisations, and copies to the host that bring a few bytes into pageable memory.
 CREATE TABLE step_wait AS
-WITH copied AS (
+WITH copied AS MATERIALIZED (
     SELECT host_call_id FROM device_op JOIN launch USING (device_op_id)
     WHERE kind = 'memcpy' AND copy_kind = 'dtoh' AND size_bytes <= 65536 AND coalesce(dst_kind, 'pageable') = 'pageable'
 ),
-behind_copy AS (  -- waits that complete a large pageable copy belong to that copy
+behind_copy AS MATERIALIZED (  -- waits that complete a large pageable copy belong to that copy
     SELECT DISTINCT call.source_id, call.pid, call.tid, call.interval_id + 1 AS interval_id
     FROM device_op JOIN launch USING (device_op_id) JOIN thread_call AS call USING (host_call_id)
     WHERE kind = 'memcpy' AND size_bytes > 65536 AND 'pageable' IN (src_kind, dst_kind)

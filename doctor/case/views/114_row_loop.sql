@@ -2,11 +2,15 @@
 -- the same few operations, two at least, none of them a product, an attention or a collective. Layers and experts hold products; what is left are loops of Python over
 -- rows, such as sampling each sequence by itself. row_loop_call: the calls of these pieces; all pieces but the first of a run are repeated.
 CREATE TABLE row_loop_call AS
-WITH numbered AS (
+WITH waiting AS (  -- a run of eight pieces waits eight times within a step: most steps end here
+    SELECT source_id, pid, tid, step_id FROM thread_call WHERE step_kind = 'usual' AND call_class = 'sync'
+    GROUP BY source_id, pid, tid, step_id HAVING count(*) >= 8
+),
+numbered AS (
     SELECT host_call_id, source_id, pid, tid, step_id, start_ns, call_class, is_launching,
         coalesce(sum((call_class = 'sync')::INTEGER) OVER (PARTITION BY source_id, pid, tid ORDER BY start_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)
             AS piece
-    FROM thread_call WHERE step_kind = 'usual'
+    FROM thread_call SEMI JOIN waiting USING (source_id, pid, tid, step_id) WHERE step_kind = 'usual'
 ),
 piece AS (
     SELECT numbered.source_id, numbered.pid, numbered.tid, numbered.step_id, piece, min(numbered.start_ns) AS start_ns, count(device_op_id) AS op_count,

@@ -5,16 +5,16 @@
 -- and nothing is told: a layer's element-wise work has to last 10 us.
 CREATE TABLE unread_logits AS
 WITH product AS (
-    SELECT op.source_id, op.device_id, count(*) AS product_count, arg_max({
-        'device_op_id': device_op_id, 'stream_id': stream_id, 'length_ns': end_ns - start_ns
-    }, end_ns - start_ns, 1001) AS longest
+    SELECT op.source_id, op.device_id, count(*) AS product_count, arg_max(device_op_id, end_ns - start_ns, 1001) AS longest
     FROM device_op AS op JOIN kernel_name USING (name_id), steady_window
     WHERE start_ns >= from_ns AND start_ns < until_ns AND kind = 'kernel' AND op.family = 'gemm'
         AND NOT regexp_matches(lower(name), 'fprop|dgrad|wgrad|convol|_conv|winograd|scudnn')
     GROUP BY op.source_id, op.device_id
 ),
 ordered AS (
-    SELECT source_id, device_id, product_count, unnest(longest, recursive := true), generate_subscripts(longest, 1) AS place FROM product
+    SELECT longest.*, stream_id, end_ns - start_ns AS length_ns
+    FROM (SELECT source_id, device_id, product_count, unnest(longest) AS device_op_id, generate_subscripts(longest, 1) AS place FROM product) AS longest
+    JOIN device_op USING (device_op_id)
 ),
 stepped AS (
     SELECT *, length_ns / greatest(lead(length_ns) OVER (PARTITION BY source_id, device_id ORDER BY place), 1) AS step_down FROM ordered
@@ -28,10 +28,11 @@ head AS (
 ),
 usual AS (  -- half of the time of element-wise kernels is in kernels that are longer
     SELECT source_id, device_id, min(length_ns) FILTER (passed_ns >= 0.5 * all_ns) AS length_ns FROM (
-        SELECT source_id, device_id, length_ns, sum(length_ns) OVER (PARTITION BY source_id, device_id) AS all_ns,
-            sum(length_ns) OVER (PARTITION BY source_id, device_id ORDER BY length_ns, device_op_id) AS passed_ns
-        FROM (SELECT source_id, device_id, device_op_id, end_ns - start_ns AS length_ns FROM device_op, steady_window
-            WHERE start_ns >= from_ns AND start_ns < until_ns AND family = 'elementwise') SEMI JOIN head_count USING (source_id, device_id))
+        SELECT source_id, device_id, length_ns, sum(sum_ns) OVER (PARTITION BY source_id, device_id) AS all_ns,
+            sum(sum_ns) OVER (PARTITION BY source_id, device_id ORDER BY length_ns) AS passed_ns
+        FROM (SELECT source_id, device_id, end_ns - start_ns AS length_ns, sum(end_ns - start_ns) AS sum_ns FROM device_op, steady_window
+            WHERE start_ns >= from_ns AND start_ns < until_ns AND family = 'elementwise' GROUP BY source_id, device_id, length_ns)
+        SEMI JOIN head_count USING (source_id, device_id))
     GROUP BY source_id, device_id
 ),
 behind AS (

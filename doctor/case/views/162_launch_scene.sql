@@ -7,10 +7,7 @@ WITH empty_queue AS (
         arg_max(gap.start_ns, gap.end_ns - gap.start_ns) AS longest_start_ns,
         arg_max(gap.end_ns, gap.end_ns - gap.start_ns) AS longest_end_ns
     FROM device_gap AS gap
-    JOIN launch ON launch.device_op_id = gap.next_device_op_id
-    JOIN device_op AS op ON op.device_op_id = gap.next_device_op_id
-    JOIN host_call AS call ON call.host_call_id = launch.host_call_id
-    WHERE op.start_ns - call.end_ns < 10000 AND call.call_class IN ('launch', 'memset', 'copy')
+    WHERE gap.end_ns - launched_ns < 10000
 ),
 step_work AS (
     SELECT count(*) FILTER (call_class = 'launch') AS launch_count, count(DISTINCT step_id) AS step_count, count(*) FILTER (call_class = 'sync') AS wait_count
