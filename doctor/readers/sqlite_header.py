@@ -1,4 +1,4 @@
-"""The first 100 bytes of an SQLite file: whether the file is whole, and a copy without a broken last page."""
+"""The first 100 bytes of an SQLite file: if it is whole, how it writes texts; a copy without a broken last page."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ MAGIC = b"SQLite format 3\x00"
 _HEADER_BYTES = 100
 _PAGE_SIZE_AT, _PAGE_COUNT_AT = slice(16, 18), slice(28, 32)
 _CHANGES_AT, _VALID_FOR_AT = slice(24, 28), slice(92, 96)
+_ENCODING_AT = slice(56, 60)
+_UTF_8 = 1
 _LARGEST_PAGE = 65536
 
 
@@ -25,11 +27,13 @@ class SqliteHeader:
         page_bytes: size of a page.
         declared_bytes: size of the whole file; None where the header's number is out of date.
         size_bytes: size on disk.
+        is_utf8: its texts are in UTF-8, not in UTF-16.
     """
 
     page_bytes: int
     declared_bytes: int | None
     size_bytes: int
+    is_utf8: bool
 
     @property
     def is_cut(self) -> bool:
@@ -45,7 +49,8 @@ def read_header(path: Path) -> SqliteHeader:
     page_bytes = _LARGEST_PAGE if page_bytes == 1 else max(page_bytes, 1)
     is_current = header[_CHANGES_AT] == header[_VALID_FOR_AT]
     declared = int.from_bytes(header[_PAGE_COUNT_AT], "big") * page_bytes
-    return SqliteHeader(page_bytes, declared if is_current and declared else None, path.stat().st_size)
+    is_utf8 = int.from_bytes(header[_ENCODING_AT], "big") == _UTF_8
+    return SqliteHeader(page_bytes, declared if is_current and declared else None, path.stat().st_size, is_utf8)
 
 
 @contextmanager

@@ -256,6 +256,27 @@ def test_text_that_is_not_utf8_is_replaced_and_columns_of_the_users_own_are_igno
     assert reading.facts.is_complete
 
 
+def test_numbers_and_bytes_among_texts_are_left_out_and_said(tmp_path: Path) -> None:
+    export = export_with(
+        tmp_path,
+        "UPDATE NVTX_EVENTS SET text = 'a text'",
+        "UPDATE NVTX_EVENTS SET text = x'6d' WHERE rowid = (SELECT min(rowid) FROM NVTX_EVENTS WHERE eventType = 59)",
+    )
+    reading = read_all(export)
+    names = reading.column("nvtx_range", "name")
+    assert (set(names), names.count(None)) == ({"a text", None}, 1)
+    assert any("NVTX_EVENTS.text: 1 values" in note for note in reading.facts.notes)
+
+
+def test_texts_in_utf_16_read_alike(tmp_path: Path) -> None:
+    export = export_with(tmp_path, "UPDATE NVTX_EVENTS SET text = 'd\N{LATIN SMALL LETTER E WITH ACUTE}code'")
+    other = tmp_path / "utf16.sqlite"
+    with closing(sqlite3.connect(export)) as source, closing(sqlite3.connect(other)) as target:
+        target.execute("PRAGMA encoding = 'UTF-16le'")
+        target.executescript("\n".join(source.iterdump()))
+    assert read_all(other).column("nvtx_range", "name") == read_all(export).column("nvtx_range", "name")
+
+
 def test_values_of_another_type_are_left_out_and_said(tmp_path: Path) -> None:
     export = export_with(tmp_path, f"UPDATE {KERNEL} SET gridX = 'many' WHERE rowid = 500")
     reading = read_all(export)
