@@ -157,3 +157,21 @@ def test_without_module_calls_a_silence_under_one_operator_is_a_load(
     case = rows.derived()
     assert loads(case) == found
     assert len(pauses(case)) == (0 if found else 1)
+
+
+def test_a_window_of_whole_steps_is_told_by_their_launches_where_their_times_differ() -> None:
+    """Three steps of twenty launches, the second with a wait in it: of three pauses two are in the window."""
+    rows = Rows()
+    at = add_launches(rows, 0) + 5_000
+    at = add_launches(rows, at, 10)
+    rows.call("cudaDeviceSynchronize", at, at + 900)
+    at = add_launches(rows, at + 900, 10) + 5_000
+    add_launches(rows, at)
+    assert rows.derived().execute("SELECT * FROM seen_share").fetchall() == [("pause", pytest.approx(2 / 3))]
+
+
+def test_a_window_that_begins_within_a_step_holds_all_pauses_that_it_shows() -> None:
+    rows = Rows()
+    at = add_launches(rows, add_launches(rows, 0, 5) + 5_000) + 5_000
+    add_launches(rows, at, 5)
+    assert rows.derived().execute("SELECT * FROM seen_share").fetchall() == [("pause", 1.0)]
