@@ -37,9 +37,9 @@ spaced AS (
 ),
 candidate AS (
     -- A window that somebody asked for may hold one step: there the whole recording tells that it is one. A host that runs ahead is done with
-    -- all steps while the device is at the first.
+    -- all steps while the device is at the first: there they cover the time in which it launches.
     SELECT source_id, pid, tid, name, count(*) FILTER (is_inside) AS range_count,
-        sum(end_ns - start_ns) FILTER (is_inside) / any_value(least(until_ns - from_ns, launching_ns)) AS covered_share, 0.15 AS least_share, false AS is_mark
+        sum(end_ns - start_ns) FILTER (is_inside) / any_value(if(launching_ns < 0.5 * (until_ns - from_ns), launching_ns, until_ns - from_ns)) AS covered_share, 0.15 AS least_share, false AS is_mark
     FROM spaced, steady_window
     WHERE is_inside OR EXISTS (SELECT 1 FROM window_request)
     GROUP BY ALL HAVING count(*) >= 3 AND NOT bool_or(is_overlapping)
