@@ -260,7 +260,7 @@ def test_numbers_and_bytes_among_texts_are_left_out_and_said(tmp_path: Path) -> 
     export = export_with(
         tmp_path,
         "UPDATE NVTX_EVENTS SET text = 'a text'",
-        "UPDATE NVTX_EVENTS SET text = x'6d' WHERE rowid = (SELECT min(rowid) FROM NVTX_EVENTS WHERE eventType = 59)",
+        "UPDATE NVTX_EVENTS SET text = x'ff6d' WHERE rowid = (SELECT min(rowid) FROM NVTX_EVENTS WHERE eventType = 59)",
     )
     reading = read_all(export)
     names = reading.column("nvtx_range", "name")
