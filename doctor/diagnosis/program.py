@@ -34,7 +34,7 @@ def described(row: ProgramRow | None, frameworks: Sequence[str]) -> Program | No
 def _of_training(row: ProgramRow) -> list[str]:
     convolutions = _of_convolutions(row)
     if row.backward_share < LEAST_SHARE_TOLD and row.training_name is not None:
-        return [f"{_short(row.training_name)} was recorded", *convolutions]
+        return [_short(row.training_name), *convolutions]
     also = f" and convolutions {format_share(row.convolution_share)}" if convolutions else ""
     share = format_share(row.backward_share)
     return [f"backward and optimizer kernels take {share}{also} of the device's time"]
@@ -42,9 +42,9 @@ def _of_training(row: ProgramRow) -> list[str]:
 
 def _of_generation(row: ProgramRow) -> list[str]:
     if row.generation_name is not None:
-        return [f"{_short(row.generation_name)} was recorded"]
+        return [_short(row.generation_name)]
     attention = format_counted(row.attention_count, "attention kernel")
-    return [f"beside {attention} there are {row.cache_count:,} writes as into a KV cache"]
+    return [f"{attention}, {row.cache_count:,} writes as into a KV cache"]
 
 
 def _of_encoder(row: ProgramRow) -> list[str]:

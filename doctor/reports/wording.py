@@ -249,7 +249,7 @@ def program_words(program: Program | None) -> str:
     """What the advice is chosen for and what tells it; empty where nothing does."""
     if program is None or program.kind not in _PROGRAMS:
         return ""
-    return f"taken for {_PROGRAMS[program.kind]}: {clean(program.because)}"
+    return f"looks like {_PROGRAMS[program.kind]} ({clean(program.because)})"
 
 
 def window_sentence(window: Window | None) -> str:

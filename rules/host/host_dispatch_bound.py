@@ -325,7 +325,7 @@ FIXES = (
     ),
     Fix(
         "pytorch",
-        'torch.cuda.CUDAGraph around the step, its inputs in fixed tensors, or torch.compile(model, mode="reduce-overhead")',
+        'torch.cuda.CUDAGraph around the step, or torch.compile(model, mode="reduce-overhead")',
         "one graph launch replaces every kernel launch of the step",
         source="https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs",
     ),
