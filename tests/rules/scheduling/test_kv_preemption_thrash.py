@@ -23,6 +23,7 @@ def test_names_retractions_that_never_end_and_leaves_the_pool_to_them(clinic: Cl
     assert verdicts.first == RULE
     assert verdicts.evidence(RULE, "thrown out a minute") > 5
     assert "kv-pool-too-small" not in verdicts.found
+    assert "kv-pool-too-small" not in verdicts.ruled_out  # it is too small: nothing clears it
 
 
 def test_one_retraction_in_some_minutes_is_too_few(clinic: Clinic) -> None:
