@@ -3,9 +3,9 @@
 The order (found on recordings with known causes): recordings that cannot be trusted first, then failures of memory
 or hardware, then time.
 Among time causes a specific one (a wait, a copy, an allocation) stands before dispatch where its win is at least a
-twentieth of the
-window and half the win of dispatch, because the profiler inflates dispatch most. Everything else goes by its win,
-opportunities last. Whatever its place in this order, a low finding stands behind all that are medium or worse.
+twentieth of the window and half the win of dispatch, and no less grave, because the profiler inflates dispatch most.
+Everything else goes by its win, opportunities last. Whatever its place in this order, a low finding stands behind all
+that are medium or worse.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ def rank(suspects: Iterable[Suspect], replay: Replay | None) -> Ranked:
     acquitted = [suspect for suspect in principals if not _is_worth_naming(suspect, is_trusted=is_trusted)]
     dispatch_share = max((one.share for one in guilty if one.rule.about.stage is Stage.GENERAL), default=0.0)
     replayed = max((one.severity for one in guilty if one.win is not None), default=Severity.INFO)
-    ordered = sorted(guilty, key=lambda one: (_slightness(one), *_place(one, dispatch_share, replayed)))
+    dispatch = max((one.severity for one in guilty if one.rule.about.stage is Stage.GENERAL), default=Severity.INFO)
+    ordered = sorted(guilty, key=lambda one: (_slightness(one), *_place(one, dispatch_share, dispatch, replayed)))
     findings: list[RankedFinding] = []
     thens = _after_first(ordered, replay)
     for position, suspect in enumerate(ordered):
@@ -114,10 +115,11 @@ def _slightness(suspect: Suspect) -> int:
     return max(Severity.MEDIUM - severity, 0)
 
 
-def _place(suspect: Suspect, dispatch_share: float, replayed: Severity) -> tuple[int, float, str]:
+def _place(suspect: Suspect, dispatch_share: float, dispatch: Severity, replayed: Severity) -> tuple[int, float, str]:
     stage = suspect.rule.about.stage
     if _is_outspoken(suspect, replayed):
-        return (1, -STATED_SHARE_REALISED * _stated_share(suspect.finding), suspect.rule.about.id)
+        stated = STATED_SHARE_REALISED * _stated_share(suspect.finding)
+        return (1, -_gravity(suspect, stated), suspect.rule.about.id)
     is_grave = suspect.win is None and suspect.severity >= Severity.HIGH
     if is_grave:
         return (-2 if stage is Stage.RECORDING else -1, -_weight(suspect), suspect.rule.about.id)
@@ -128,9 +130,15 @@ def _place(suspect: Suspect, dispatch_share: float, replayed: Severity) -> tuple
     least = max(SPECIFIC_LEAST_SHARE, SPECIFIC_LEAST_OF_DISPATCH * dispatch_share)
     # a question is capped too, and is answered first where most of the time hangs on it
     is_one_off = suspect.finding.max_severity <= Severity.LOW and not suspect.finding.question
-    if stage is Stage.SPECIFIC and suspect.share >= least and not is_one_off:
-        return (0, -suspect.share, suspect.rule.about.id)
-    return (2 if is_one_off else 1, -suspect.share, suspect.rule.about.id)
+    leads = stage is Stage.SPECIFIC and suspect.share >= least and suspect.severity >= dispatch
+    if leads and not is_one_off:
+        return (0, -_gravity(suspect, suspect.share), suspect.rule.about.id)
+    return (2 if is_one_off else 1, -_gravity(suspect, suspect.share), suspect.rule.about.id)
+
+
+def _gravity(suspect: Suspect, share: float) -> float:
+    """Severity first, so that nothing graver stands below; then what is won."""
+    return float(suspect.severity) + min(share, 0.999)
 
 
 def _is_outspoken(suspect: Suspect, replayed: Severity) -> bool:

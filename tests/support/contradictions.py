@@ -120,7 +120,8 @@ def _of_gain(gain: Gain, finding: RankedFinding, diagnosis: Diagnosis) -> Iterat
     if (gain.seconds or 0.0) > ROUNDING * window_s:
         yield f"{gain.seconds:.4f} s of a window of {window_s:.4f} s"
     works = (diagnosis.vitals.get("gpu_busy") or 0.0) - (diagnosis.vitals.get("exposed_communication") or 0.0)
-    if finding.rule in HOST_RULES and (gain.speedup_bound or 0.0) * works > ROUNDING:
+    is_merged = "in each other's way" in finding.title  # one thread's kernels in place of several threads'
+    if finding.rule in HOST_RULES and not is_merged and (gain.speedup_bound or 0.0) * works > ROUNDING:
         yield f"at most {gain.speedup_bound:.2f} where the device works {works:.0%} of the time"
     promised = gain.speedup_expected if _is_promised(gain) else None
     if promised is not None and Severity.of_share(1 - 1 / promised + 1e-9) < finding.severity:

@@ -55,7 +55,12 @@ def test_the_greater_win_comes_first_among_specific_causes() -> None:
 
 
 def test_a_specific_cause_of_half_the_win_of_dispatch_stands_before_it() -> None:
-    assert order(costs("dispatch", 0.6, Stage.GENERAL), costs("waits", 0.3)) == ["waits", "dispatch"]
+    assert order(costs("dispatch", 0.6, Stage.GENERAL), costs("waits", 0.31)) == ["waits", "dispatch"]
+
+
+def test_a_specific_cause_less_grave_than_dispatch_stands_behind_it() -> None:
+    assert order(costs("dispatch", 0.31, Stage.GENERAL), costs("waits", 0.29)) == ["dispatch", "waits"]
+    assert order(costs("waits", 0.5, cap=Severity.MEDIUM), costs("copies", 0.2)) == ["copies", "waits"]
 
 
 def test_a_specific_cause_of_less_than_half_the_win_of_dispatch_stands_behind_it() -> None:
