@@ -159,8 +159,11 @@ class WorkPair:
         ]
 
     def other_steps(self) -> list[str]:
-        """Steps of one side alone that may be layers, and hold another number of matrix products."""
-        if len(self.layers_in) != 1 or not self.other_products():
+        """Steps of one side alone that may be layers, and hold another number of matrix products, or of kernels."""
+        counts = [side.count(_PRODUCT) for side in (self.before, self.after)]
+        if not any(counts):
+            counts = [sum(use.count for use in side.uses.values()) / side.steps for side in (self.before, self.after)]
+        if len(self.layers_in) != 1 or _apart(*counts) <= _MOST_APART:
             return []
         return [f"steps of another size (what comes back in {self.layers_in[0]} may be the layers of one)"]
 
