@@ -1,7 +1,8 @@
 -- seen_share: by kind of interruption of a launching thread (pauses, late compilations), how many of those that a loop has lie in the window, as a
 -- share. Between n steps there are n - 1: where the thread works about as long (within a quarter, as for usual steps) before the first and behind the
 -- last as between two, or launches about as often, whatever it waits for meanwhile, the window begins and ends with a whole step, and one interruption
--- is outside. Speaks of the thread interrupted for longest, and of what lasts a tenth of the longest or more: a short one lies within a step.
+-- is outside; passes of new shapes, which compile, launch as often without being a loop. Speaks of the thread interrupted for longest, and of what
+-- lasts a tenth of the longest or more: a short one lies within a step.
 CREATE TABLE seen_share AS
 WITH interruption AS (
     SELECT 'pause' AS kind, source_id, pid, tid, start_ns, end_ns FROM pause
@@ -39,7 +40,7 @@ usual AS (
     FROM worked GROUP BY kind
 )
 SELECT kind, if(coalesce(bool_and(edge.work_ns BETWEEN 0.75 * usual.work_ns AND 1.25 * usual.work_ns), false)
-        OR coalesce(bool_and(edge.launch_count BETWEEN 0.75 * usual.launch_count AND 1.25 * usual.launch_count AND usual.launch_count > 0), false),
+        OR kind = 'pause' AND coalesce(bool_and(edge.launch_count BETWEEN 0.75 * usual.launch_count AND 1.25 * usual.launch_count AND usual.launch_count > 0), false),
     1 - 1 / any_value(worked_count), 1.0)::DOUBLE AS seen_share
 FROM worked AS edge JOIN usual USING (kind)
 WHERE is_at_edge
