@@ -5,34 +5,28 @@
 -- lasts a tenth of the longest or more: a short one lies within a step.
 CREATE TABLE seen_share AS
 WITH interruption AS (
-    SELECT 'pause' AS kind, source_id, pid, tid, start_ns, end_ns FROM pause
-    UNION ALL SELECT 'compilation', source_id, pid, tid, start_ns, end_ns FROM compile_event WHERE is_late
+    SELECT 'pause' AS kind, pause.source_id, pause.pid, pause.tid, pause.start_ns, pause.end_ns, interval_id
+    FROM pause JOIN thread_call USING (host_call_id)
+    UNION ALL SELECT 'compilation', source_id, pid, tid, start_ns, end_ns, NULL FROM compile_event WHERE is_late
 ),
 of_thread AS (
     SELECT *, sum(end_ns - start_ns) OVER (PARTITION BY kind, source_id, pid, tid) AS all_ns FROM interruption
 ),
 chosen AS (
-    SELECT kind, source_id, pid, tid, start_ns, end_ns FROM (
+    SELECT kind, source_id, pid, tid, start_ns, end_ns, interval_id FROM (
         SELECT * FROM of_thread QUALIFY dense_rank() OVER (PARTITION BY kind ORDER BY all_ns DESC, source_id, pid, tid) = 1)
     QUALIFY 10 * (end_ns - start_ns) >= max(end_ns - start_ns) OVER (PARTITION BY kind)
 ),
-between_two AS (
-    SELECT kind, source_id, pid, tid, lag(end_ns, 1, from_ns) OVER (PARTITION BY kind ORDER BY start_ns) AS from_ns, start_ns AS until_ns,
-        row_number() OVER (PARTITION BY kind ORDER BY start_ns) = 1 AS is_at_edge
-    FROM chosen, steady_window
-    UNION ALL SELECT kind, source_id, pid, tid, max(end_ns), any_value(until_ns), true FROM chosen, steady_window GROUP BY kind, source_id, pid, tid
-),
-launched AS (
-    SELECT source_id, pid, tid, start_ns AS at_ns, row_number() OVER (PARTITION BY source_id, pid, tid ORDER BY start_ns, host_call_id) AS place
-    FROM thread_call SEMI JOIN chosen USING (source_id, pid, tid) WHERE call_class IN ('launch', 'graph')
+whole AS (  -- an interval is numbered by the launches of its thread before it
+    SELECT min(interval_id) AS first_id, max(interval_id) AS last_id FROM thread_call
+    SEMI JOIN (SELECT source_id, pid, tid FROM chosen WHERE kind = 'pause') USING (source_id, pid, tid)
 ),
 worked AS (
-    SELECT kind, is_at_edge, between_two.until_ns - between_two.from_ns AS work_ns, coalesce(upto.place, 0) - coalesce(before.place, 0) AS launch_count
-    FROM between_two
-    ASOF LEFT JOIN launched AS upto ON between_two.source_id = upto.source_id AND between_two.pid = upto.pid AND between_two.tid = upto.tid
-        AND upto.at_ns < between_two.until_ns
-    ASOF LEFT JOIN launched AS before ON between_two.source_id = before.source_id AND between_two.pid = before.pid AND between_two.tid = before.tid
-        AND before.at_ns < between_two.from_ns
+    SELECT kind, start_ns - lag(end_ns, 1, from_ns) OVER thread AS work_ns, interval_id - lag(interval_id, 1, first_id) OVER thread AS launch_count,
+        row_number() OVER thread = 1 AS is_at_edge
+    FROM chosen, steady_window, whole WINDOW thread AS (PARTITION BY kind ORDER BY start_ns)
+    UNION ALL
+    SELECT kind, any_value(until_ns) - max(end_ns), any_value(last_id) - max(interval_id), true FROM chosen, steady_window, whole GROUP BY kind
 ),
 usual AS (
     SELECT kind, median(work_ns) FILTER (NOT is_at_edge) AS work_ns, median(launch_count) FILTER (NOT is_at_edge) AS launch_count,

@@ -26,7 +26,7 @@ _AMOUNT = re.compile(
 _LEAD = re.compile(r"[\s>*\-•\d.)]{0,12}")
 _PAIR = re.compile(
     r"[\s>*\-•]{0,12}([^|:=→]{2,60}|[^|:→]{2,60}?)\s{0,4}(?:\||:|=|->|=>|→)\s{0,4}[~≈]?"
-    r"(\d{1,3}m\d{1,2}(?:\.\d{1,3})?(?=s)|\d[\d.,]{0,12})\s?(tok(?:en)?s?/s(?:ec)?|t/s|tps|req(?:uest)?s?/s(?:ec)?|rps|qps|seconds|secs?|s|ms|minutes|mins?)"
+    r"(\d{1,3}m\d{1,2}(?:\.\d{1,3})?(?=s)|\d[\d.,]{0,12})\s?(tok(?:en)?s?/s(?:ec)?|t/s|tps|requests?/s(?:ec)?|reqs?/s(?:ec)?|rps|qps|seconds|secs?|s|ms|minutes|mins?)"
     r"(?:\s?\(?(?:p\d\d|mean|avg|median|total|per request)\)?)?[\s.;,*`]{0,4}\Z",
     re.IGNORECASE,
 )
