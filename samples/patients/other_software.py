@@ -6,6 +6,7 @@ import functools
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -169,6 +170,27 @@ def encoder(batch: int, requests: int) -> Build:
     return build
 
 
+def encoder_in_threads(threads: int, requests: int) -> Build:
+    """An encoder of BERT's size, three texts at a time: from three threads of one process, or as a batch from one."""
+
+    def build(workshop: Workshop) -> Job:
+        model, ids = _encoder(workshop), _ids(workshop, 3 // threads, 128)
+        pool = ThreadPoolExecutor(threads)
+
+        def asked(rounds: int) -> None:
+            with torch.inference_mode():  # each thread has a mode of its own
+                for _ in range(rounds):
+                    model(ids).pooler_output.cpu()
+
+        def work(rounds: int) -> None:
+            for asking in [pool.submit(asked, rounds) for _ in range(threads)]:
+                asking.result()
+
+        return CallableJob(lambda: work(requests // 3), lambda: work(6))
+
+    return build
+
+
 def compiled(changes_shape: bool) -> Build:
     """Norm and feed-forward of a layer; where shapes change it is compiled anew for each, unless `dynamic=True`."""
 
@@ -255,6 +277,14 @@ PATIENTS = (
         cured=encoder(64, 192),
         first="host-dispatch-bound",
         allowed=LAUNCH_GROUP,
+    ),
+    Patient(
+        "encoder-in-three-threads",
+        "three threads of one process ask an encoder, each with one text at a time; the cure is one thread with three",
+        sick=encoder_in_threads(3, 144),
+        cured=encoder_in_threads(1, 144),
+        first="host-dispatch-bound",
+        allowed=(*LAUNCH_GROUP, "sync-in-step"),
     ),
     Patient(
         "compiled-for-every-shape",
