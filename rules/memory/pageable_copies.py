@@ -54,6 +54,7 @@ THRESHOLDS = {
         0.2, "share of bytes between host and device", source="vllm-project/vllm#32965 and like"
     ),
     "min_steps": Threshold(3, "steps or copies", source="a cause seen once or twice is not what the run is made of"),
+    "one_way_share": Threshold(0.9, "share of bytes", source="the rest are inputs up, or tokens down"),
     "call_ns": Threshold(5_000, "ns", source="own H200 recordings: an asynchronous copy from pinned memory"),
 }
 
@@ -161,6 +162,12 @@ RESIDENT = (
 )
 """What comes up again may as well stay, its small parts too: then nothing is copied, and nobody asks for it."""
 
+NOTHING_COPIED = (
+    CureStep(Target.DEVICE_OP, Act.REMOVE, f"SELECT op.device_op_id {LARGE}"),
+    CureStep(Target.HOST_CALL, Act.REMOVE, f"SELECT DISTINCT host_call_id {LARGE} AND host_call_id IS NOT NULL"),
+)
+"""What comes down may be reduced on the device to next to nothing."""
+
 
 class LargeCopies(NamedTuple):
     """Copies between host and device in the window."""
@@ -188,9 +195,10 @@ def judge(row: LargeCopies) -> Verdict:
     recurring = (row.step_with_count if row.step_count else row.copy_count) >= least
     rate = row.pageable_bytes / max(row.copy_ns, 1)
     per_step = row.pageable_bytes / max(row.step_with_count, 1) / 2**20
+    goes_down = row.up_bytes < 0.5 * row.pageable_bytes
     comes_again = (row.repeated_count or 0) >= least and row.up_bytes > 0.5 * row.pageable_bytes
     return Finding(
-        summary=f"{format_counted(row.copy_count, 'pageable copy', 'pageable copies')}, {row.pageable_bytes / 2**30:.2f} GiB at {rate:.1f} GB/s, {'holds' if row.copy_count == 1 else 'hold'} the host for"
+        summary=f"{format_counted(row.copy_count, 'pageable copy', 'pageable copies')}, {row.pageable_bytes / 2**30:.2f} GiB{_direction(row)} at {rate:.1f} GB/s, {'holds' if row.copy_count == 1 else 'hold'} the host for"
         f" {row.call_ns / row.window_ns:.0%} of the window",
         evidence=(
             Evidence("bytes through pageable memory", row.pageable_bytes / max(row.all_bytes, 1), "share of bytes"),
@@ -204,11 +212,23 @@ def judge(row: LargeCopies) -> Verdict:
                 Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns),
             ),
         ),
-        cure=replace(CURE, at_most=RESIDENT) if comes_again else CURE,
+        cure=replace(CURE, at_most=RESIDENT if comes_again else NOTHING_COPIED if goes_down else ()),
         confidence=0.9,
         cleared=f"{format_counted(row.copy_count, 'pageable copy', 'pageable copies')} ({row.pageable_bytes / 2**20:.0f} MiB), at little cost here",
-        fixes=(KEEP_RESIDENT, *FIXES) if comes_again else (),
+        fixes=(KEEP_RESIDENT, *FIXES) if comes_again else DOWN_FIXES if goes_down else (),
         max_severity=Severity.CRITICAL if recurring else Severity.LOW,
+    )
+
+
+def _direction(row: LargeCopies) -> str:
+    """Where nearly all of it goes one way."""
+    up = row.up_bytes / max(row.pageable_bytes, 1)
+    return (
+        " to the device"
+        if up >= THRESHOLDS["one_way_share"].value
+        else " to the host"
+        if up <= 1 - THRESHOLDS["one_way_share"].value
+        else ""
     )
 
 
@@ -255,6 +275,28 @@ KEEP_RESIDENT = Fix(
     "the same sizes are copied up step after step; where they fit in memory, not copying beats copying fast",
     source="own H200 recordings: resident weights 24x, pinned copies 5.9x",
     fits=(ProgramKind.GENERATION, ProgramKind.ENCODER),  # elsewhere what comes up in equal pieces are inputs
+)
+
+DOWN_FIXES = (
+    Fix(
+        "pytorch",
+        "reduce on the device and copy the result alone (argmax, topk, a mean); what has to come down goes into a buffer made once with pin_memory=True:"
+        " buffer.copy_(tensor, non_blocking=True), read an event later",
+        "a copy into pinned memory runs at the link's rate beside the next step",
+        source="https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html",
+    ),
+    Fix(
+        "transformers",
+        "generate without output_scores, output_logits and output_hidden_states; logits_to_keep=1",
+        "only the tokens come down",
+        source="https://huggingface.co/docs/transformers/main_classes/text_generation",
+    ),
+    Fix(
+        "engine",
+        "--staging pinned --kv-copies pinned",
+        "KV is copied into pinned memory, without a wait",
+        source="python -m engine bench --help",
+    ),
 )
 
 FIXES = (

@@ -49,7 +49,13 @@ def synthetic_run(kernels: int, waits: int) -> Recording:
     duration = random.integers(1_000, 6_000, kernels).astype(np.float64)
     op_start, op_end = _on_one_stream(start[launch] + 6_000.0, duration)
     calls = RecordedCalls(
-        np.arange(len(kind)), np.zeros(len(kind), dtype=np.int64), start, end, np.arange(len(kind)), kind
+        np.arange(len(kind)),
+        np.zeros(len(kind), dtype=np.int64),
+        np.zeros(1, dtype=np.int64),
+        start,
+        end,
+        np.arange(len(kind)),
+        kind,
     )
     operations = _operations(op_start, op_end, launch)
     return Recording(lambda: calls, lambda: operations, NAMES, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))

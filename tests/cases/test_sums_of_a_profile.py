@@ -227,6 +227,14 @@ def test_the_table_of_pytorch_s_profiler_is_read_alike(wait_count: int, is_found
     assert ("sync-in-step" in verdicts.found) == is_found
 
 
+def test_totals_that_no_run_can_have_are_no_fault_of_the_reader(clinic: Clinic) -> None:
+    heading = " Time (%)  Total Time (ns)  Num Calls  Avg (ns)  Name\n"
+    names = ("cudaLaunchKernel", "cudaMalloc", "cudaMemcpyAsync")
+    rows = "".join(f" 25.0  4000000000000000000  540112  18,352.4  {name}\n" for name in names)
+    verdicts = clinic.told(f" ** CUDA API Summary (cuda_api_sum):\n\n{heading}{rows}")
+    assert verdicts.finding("trace-blind")["severity"] == "info"
+
+
 def test_numbers_keep_their_units_and_names_their_commas(clinic: Clinic) -> None:
     text = (
         "Time (%);Total Time (ms);Instances;Avg (ms);Name\n60,5;1.234,5;1000;1,2345;void f<int, (bool)0>(int*, int)\n"

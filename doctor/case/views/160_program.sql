@@ -3,7 +3,8 @@
 -- writes token by token keeps keys and values: it writes into a cache, turns positions or joins tensors, keys and values, in every layer; or ranges,
 -- frames and kernels name its decode steps. What attends without any of that passes over its input once, and so does what convolves.
 -- `attention_count` is of attention kernels and, where there are none, of softmax kernels from eight on; `cache_count` of tensors that are joined or copied into a
--- place; what writes a cache or turns positions does it with two.
+-- place; what writes a cache or turns positions does it with two. Writes at a position are of a cache even where prompts, which fill theirs with plain
+-- copies, are half of the passes.
 CREATE TABLE program AS
 WITH work AS (
     SELECT name_id, family, count(*) AS op_count, sum(end_ns - start_ns) AS device_ns
@@ -23,6 +24,7 @@ kernels AS (
         count(*) FILTER (family = 'moe') AS moe_count,  -- its routers have a softmax too
         coalesce(sum(op_count * if(family IN ('kv_cache', 'rope'), 2, 1)) FILTER (family IN ('kv_cache', 'rope', 'concat') OR contains(word, 'index_copy')), 0)
             AS cache_count,
+        coalesce(sum(op_count) FILTER (family = 'kv_cache' OR contains(word, 'index_copy')), 0) AS written_count,
         min(name) FILTER (regexp_matches(word, '(^|_|batch)(decode|prefill)(_|with|kernel)|paged_?attention')) AS decode_kernel
     FROM named
 ),
@@ -39,12 +41,13 @@ told AS (
 ),
 weighed AS (
     SELECT coalesce(backward_ns / nullif(all_ns, 0), 0) AS backward_share, coalesce(convolution_ns / nullif(all_ns, 0), 0) AS convolution_share,
-        if(attention_count > 0, attention_count, if(moe_count > 0 OR softmax_count < 8, 0, softmax_count))::BIGINT AS attention_count, cache_count::BIGINT AS cache_count, training_name, coalesce(generation_name, decode_kernel) AS generation_name
+        if(attention_count > 0, attention_count, if(moe_count > 0 OR softmax_count < 8, 0, softmax_count))::BIGINT AS attention_count, cache_count::BIGINT AS cache_count, written_count, training_name, coalesce(generation_name, decode_kernel) AS generation_name
     FROM kernels, told
 )
 SELECT CASE
         WHEN backward_share >= 0.005 OR training_name IS NOT NULL THEN 'training'
-        WHEN generation_name IS NOT NULL OR (attention_count > 0 AND cache_count >= 1.9 * attention_count AND convolution_share < 0.05) THEN 'generation'
+        WHEN generation_name IS NOT NULL OR (
+            attention_count > 0 AND (cache_count >= 1.9 * attention_count OR written_count >= 0.5 * attention_count) AND convolution_share < 0.05) THEN 'generation'
         WHEN convolution_share >= 0.2 THEN 'vision'
         WHEN attention_count >= 3 THEN 'encoder'
         ELSE 'unknown'

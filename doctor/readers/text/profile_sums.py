@@ -65,6 +65,8 @@ _CLUES = (
     "cudaLaunchKernel", "cudaMemcpy", "cudaStreamSync", "cudaDeviceSync", "cudaEventSync", "cudaMalloc", "cudaFree",
     "ncclDevKernel", "ncclKernel", "cuLaunchKernel", "void ", "nvjet", "gemm", "flash_fwd",
 )  # fmt: skip
+MOST = 2**52
+"""Of any figure: 52 days in ns, 4 PiB. What is larger is cut to this, so that no sum of many leaves 64 bits."""
 
 
 class ProfileSumsScanner:
@@ -222,13 +224,13 @@ class ProfileSumsScanner:
             "table_id": self._table,
             "report": report,
             "name": name.strip()[:_MOST_NAME],
-            "call_count": int(min(values["count"], 2**62)),
-            "total_ns": None if is_size else int(min(values["total"], 2**62)),
+            "call_count": int(min(values["count"], MOST)),
+            "total_ns": None if is_size else int(min(values["total"], MOST)),
             "time_share": None if is_size else _share(values.get("share")),
             "mean_ns": None if is_size else values["total"] / max(values["count"], 1.0),
             "least_ns": None if is_size else _whole(values.get("least")),
             "most_ns": None if is_size else _whole(values.get("most")),
-            "size_bytes": int(min(values["total"], 2**62)) if is_size else None,
+            "size_bytes": int(min(values["total"], MOST)) if is_size else None,
         })  # fmt: skip
         self._count += 1
 
@@ -310,4 +312,4 @@ def _share(percent: float | None) -> float | None:
 
 
 def _whole(value: float | None) -> int | None:
-    return None if value is None else int(min(value, 2**62))
+    return None if value is None else int(min(value, MOST))

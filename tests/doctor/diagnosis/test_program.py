@@ -25,6 +25,8 @@ PUBLIC = [
     ("hta_alexnet.json.gz", ProgramKind.VISION),
     ("tracelens_h100_Qwen1.5-0.5B-Chat.json.gz", ProgramKind.GENERATION),
 ]
+# as many attentions of a prompt, whose keys are copied plainly, as of the decode steps behind it
+PROMPT_AND_THREE_STEPS = ["hostgap-sick", "h2d-sick", "healthy-fixed"]
 DECODE_ONLY = ("decode", "static", "detokenising", "KV", "--enforce-eager", "--async-scheduling", "stop test")
 
 
@@ -44,6 +46,11 @@ def test_a_sample_is_taken_for_what_it_is_and_the_report_says_by_what(name: str,
 @pytest.mark.parametrize(("name", "kind"), PUBLIC)
 def test_other_peoples_programs_are_taken_for_what_they_are(name: str, kind: ProgramKind) -> None:
     assert kind_of(diagnosis_of(shared_trace(f"public/{name}"))) is kind
+
+
+@pytest.mark.parametrize("name", PROMPT_AND_THREE_STEPS)
+def test_a_prompt_of_many_layers_leaves_a_decode_what_it_is(name: str) -> None:
+    assert kind_of(diagnosis_of(shared_trace(f"h200/{name}.pt.trace.json.gz"))) is ProgramKind.GENERATION
 
 
 @pytest.mark.parametrize("name", ["encoder-one-text-at-a-time/sick.nsys-rep", "compiled-bert/sick.nsys-rep"])

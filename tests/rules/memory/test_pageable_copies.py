@@ -41,6 +41,19 @@ def test_at_most_what_comes_up_again_is_not_copied_at_all(clinic: Clinic) -> Non
     assert resident["speedup_high"] < resident["speedup_bound"]
 
 
+def test_what_comes_down_is_told_to_stay_or_to_come_into_a_pinned_buffer(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(6):
+        decode_step(program)
+        program.copy("DtoH pageable", 32 * MIB, gigabytes_per_s=2)
+    finding = clinic.verdicts(program).finding(RULE)
+    assert "GiB to the host" in finding["summary"]
+    assert "buffer.copy_(tensor, non_blocking=True)" in finding["fixes"][0]["setting"]
+    assert ".to(device" not in finding["fixes"][0]["setting"]
+    # all that is left of a step is its own work, 1.1 ms of 17
+    assert finding["gain"]["speedup_bound"] > 12
+
+
 def test_is_silent_on_pinned_copies_of_the_same_size(clinic: Clinic) -> None:
     program = Program()
     for _ in range(6):

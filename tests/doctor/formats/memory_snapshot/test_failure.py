@@ -96,7 +96,9 @@ def test_a_block_that_is_put_back_has_the_stack_of_its_last_allocation() -> None
         {"action": "alloc", "addr": 0, "size": 4 * MIB, "frames": [{"name": "later"}]},
         {"action": "free_completed", "addr": 0, "size": 4 * MIB, "frames": []},
     ]
-    (segment,) = segments_at([_segment(0, 8 * MIB, {})], history, 2) or ()
+    found = segments_at([_segment(0, 8 * MIB, {})], history, 2)
+    assert found is not None
+    (segment,) = found
     assert segment["blocks"][0]["frames"] is made
     assert segment["active_size"] == 4 * MIB
 
