@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _MOST_APART = 1.25
 """Between the counts of two runs that do the same: a cure may merge some products of a layer, such as Q, K and V."""
+_MOST_UNMARKED_APART = 3.0
+"""Between the counts of steps that a range marks and of what comes back unmarked: a layer that waits looks like one."""
 _LEAST_OF_EXPERTS = 0.02
 _MOST_TOKENS_APART = 1.02
 _TOKENS = {"prompt_tokens": "prompt tokens", "output_tokens": "output tokens"}
@@ -40,6 +42,7 @@ class Workload:
         steps_side_by_side: processes that step at the same time, such as the ranks of one job; at least 1.
         recorders: kinds of the evidence that holds the time-line, those of one tool as one.
         may_step_by_layers: nothing marks a step, and what comes back may be a layer of one.
+        has_unmarked_steps: nothing marks a step, whatever comes back.
     """
 
     devices: frozenset[str] = frozenset()
@@ -47,6 +50,7 @@ class Workload:
     steps_side_by_side: int = 1
     recorders: frozenset[str] = frozenset()
     may_step_by_layers: bool = False
+    has_unmarked_steps: bool = False
 
 
 def workload_of(case: duckdb.DuckDBPyConnection) -> Workload:
@@ -54,8 +58,10 @@ def workload_of(case: duckdb.DuckDBPyConnection) -> Workload:
     families = {spelled_alike(group.name): group.family for group in kernels_by_name(case)}
     devices = frozenset(str(name) for (name,) in case.execute(_DEVICES).fetchall())
     recorders = frozenset(_tool(kind) for (kind,) in case.execute(_RECORDERS).fetchall())
-    may_be_layers = bool(case.execute(_MAY_BE_LAYERS).fetchall())
-    return Workload(devices, families, max(_num_processes(case), 1), recorders, may_be_layers)
+    chosen_by = {str(words) for (words,) in case.execute(_STEPS_TOLD_BY).fetchall()}
+    may_be_layers = any("maybe layers" in words for words in chosen_by)
+    is_unmarked = any(words.startswith("repeating work") for words in chosen_by)
+    return Workload(devices, families, max(_num_processes(case), 1), recorders, may_be_layers, is_unmarked)
 
 
 def _tool(kind: str) -> str:
@@ -132,6 +138,7 @@ class WorkPair:
     after: _Kernels
     per: str
     layers_in: tuple[str, ...] = ()
+    unmarked_in: tuple[str, ...] = ()
 
     @classmethod
     def of_steps(cls, pair: Pair, before: Workload, after: Workload) -> WorkPair:
@@ -140,8 +147,11 @@ class WorkPair:
             _Kernels(steps.kernels, workload.families, len(steps.seconds) / workload.steps_side_by_side)
             for steps, workload in ((pair.before, before), (pair.after, after))
         ]
-        may_be = zip(("BEFORE", "AFTER"), (before.may_step_by_layers, after.may_step_by_layers), strict=True)
-        return cls(sides[0], sides[1], "a step", tuple(side for side, is_so in may_be if is_so))
+        both = (("BEFORE", before), ("AFTER", after))
+        layers_in = tuple(name for name, side in both if side.may_step_by_layers)
+        return cls(
+            sides[0], sides[1], "a step", layers_in, tuple(name for name, side in both if side.has_unmarked_steps)
+        )
 
     @classmethod
     def of_windows(cls, before: tuple[Kernels, Workload], after: tuple[Kernels, Workload]) -> WorkPair:
@@ -159,13 +169,17 @@ class WorkPair:
         ]
 
     def other_steps(self) -> list[str]:
-        """Steps of one side alone that may be layers, and hold another number of matrix products, or of kernels."""
+        """Steps of one side alone that may be layers, and hold another number of matrix products, or of kernels.
+
+        What waits or copies in each is taken for a step; so is a layer that waits, where the other side has marks.
+        """
         counts = [side.count(_PRODUCT) for side in (self.before, self.after)]
         if not any(counts):
             counts = [sum(use.count for use in side.uses.values()) / side.steps for side in (self.before, self.after)]
-        if len(self.layers_in) != 1 or _apart(*counts) <= _MOST_APART:
-            return []
-        return [f"steps of another size (what comes back in {self.layers_in[0]} may be the layers of one)"]
+        for sides, most in ((self.layers_in, _MOST_APART), (self.unmarked_in, _MOST_UNMARKED_APART)):
+            if len(sides) == 1 and _apart(*counts) > most:
+                return [f"steps of another size (what comes back in {sides[0]} may be the layers of one)"]
+        return []
 
     def other_products(self) -> list[str]:
         """Another number of matrix products."""
@@ -194,7 +208,7 @@ def _listed(names: frozenset[str]) -> str:
 
 _RECORDERS = "SELECT DISTINCT kind FROM source JOIN timeline_source USING (source_id)"
 
-_MAY_BE_LAYERS = "SELECT 1 FROM step WHERE contains(chosen_by, 'maybe layers') LIMIT 1"
+_STEPS_TOLD_BY = "SELECT DISTINCT chosen_by FROM step"
 
 _DEVICES = """
 SELECT DISTINCT device.name FROM device JOIN device_op USING (source_id, device_id) WHERE device.name IS NOT NULL

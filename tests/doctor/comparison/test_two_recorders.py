@@ -50,22 +50,27 @@ def test_without_device_work_two_recorders_have_no_interval() -> None:
     assert (speed.low, speed.high, speed.speedup) == (None, None, 1.0)
 
 
-def in_layers(path: Path, *, is_named: bool) -> str:
-    """Steps of eight layers with nothing around them; without a name only the layers come back."""
+def in_layers(path: Path, *, is_named: bool, waits: bool) -> str:
+    """Steps of eight layers with nothing around them; without a name the layers come back, each with a wait or not."""
     program = Program()
     for _ in range(6):
         with program.annotation("decode_step") if is_named else nullcontext():
             for _ in range(8):
                 for kernel in LAYER:
                     program.launch(kernel, 20.0)
+                if waits:
+                    program.wait()
     program.wait()
     return str(program.write(path))
 
 
+@pytest.mark.parametrize("waits", [False, True])
 def test_steps_are_not_held_against_what_may_be_layers_of_them(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    waits: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    named, unnamed = (in_layers(tmp_path / f"{is_named}.json", is_named=is_named) for is_named in (True, False))
+    named, unnamed = (
+        in_layers(tmp_path / f"{is_named}.json", is_named=is_named, waits=waits) for is_named in (True, False)
+    )
     assert main(["compare", named, unnamed]) == 0
     page = capfd.readouterr().out
     assert " ".join(page.split()).startswith(
