@@ -11,8 +11,8 @@ without the launches of both. The products stand for the fused kernel; where sco
 of the run's best ones, since a fused kernel works in tiles whose shape does not depend on the length, while a product
 of 4,001 columns may take six times as long as one of 4,000. Products that attention alone computes in fp32, as PyTorch does
 where no fused kernel takes its mask, go to the 16-bit units. How many scores a product has is told by its softmax,
-which is bound by their bytes. Where text is generated a mask is causal, and of prompts a fused kernel leaves the masked half
-out: products of many rows, which take up to three times as long as their softmax. At most attention takes no time at all.
+which is bound by their bytes. What the fused kernel saves beyond that (writing the scores, the masked half) is not
+promised: the head size is not in a recording. At most attention takes no time at all.
 
 A fused kernel may be fed copies: where keys and values have fewer heads than queries, repeating them (repeat_interleave,
 repeat_kv) writes the whole cache anew before every attention of every step. Two long copies of one size, with no third
@@ -63,10 +63,6 @@ THRESHOLDS = {
     "min_share": Threshold(0.1, "share of device time", source="rule of thumb: below this other work leads"),
     "long_ns": Threshold(
         100_000, "ns", source="a softmax this long is bound by bandwidth, so that its time tells the number of scores"
-    ),
-    "causal_left": Threshold(0.5, "of the products", source="FlashAttention skips blocks that the causal mask empties"),
-    "most_pace": Threshold(
-        3.0, "x the softmax", source="heads of 128 take 0.5 x with many rows, 30 x with one, where the cache is read"
     ),
     "min_copied": Threshold(0.8, "share of attention kernels", source="all layers, less the prompts' first steps"),
     "least_likeness": Threshold(0.7, "of the longest copy", source="keys and values are of one size"),
@@ -122,11 +118,8 @@ WITH pair AS (
     WHERE before_count <= 12 AND after_count <= 6
     GROUP BY product_op_id, after_op_id HAVING softmax_ns >= $long_ns
 ),
-best AS (SELECT min(pair_ns / softmax_ns) AS pace FROM pair),
 scaled AS (
-    SELECT *, pace * softmax_ns / greatest(pair_ns, 1)
-        * if(pace <= $most_pace AND (SELECT kind = 'generation' FROM program), $causal_left, 1) AS factor
-    FROM pair, best
+    SELECT *, (SELECT min(pair_ns / softmax_ns) FROM pair) * softmax_ns / greatest(pair_ns, 1) AS factor FROM pair
 )
 SELECT product_op_id, factor FROM scaled UNION ALL SELECT after_op_id, factor FROM scaled
 """
@@ -141,12 +134,7 @@ PRODUCTS = """
 CURE = Cure(
     steps=(
         CureStep(Target.DEVICE_OP, Act.REMOVE, GONE),
-        CureStep(
-            Target.DEVICE_OP,
-            Act.SCALE,
-            PACED,
-            values={name: THRESHOLDS[name].value for name in ("long_ns", "most_pace", "causal_left")},
-        ),
+        CureStep(Target.DEVICE_OP, Act.SCALE, PACED, values={"long_ns": THRESHOLDS["long_ns"].value}),
         CureStep(
             Target.DEVICE_OP,
             Act.SCALE,
