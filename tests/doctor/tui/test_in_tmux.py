@@ -91,6 +91,6 @@ def test_from_the_first_screen_to_one_kernel_and_back_with_the_fix(session: Sess
     session.press("Escape")
     session.sees("Copy fix")
     session.press("c")
-    assert session.buffer("CUDAGraph").startswith("torch.cuda.CUDAGraph around the decode step")
+    assert session.buffer("CUDAGraph").startswith("torch.cuda.CUDAGraph around the step")
     session.press("q")
     assert session.is_over()
