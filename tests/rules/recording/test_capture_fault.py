@@ -51,27 +51,27 @@ def test_names_a_device_of_another_kind(clinic: Clinic) -> None:
     assert "computed on the CPU" not in finding["summary"]
 
 
+def captured(program: Program) -> None:
+    """A launch, and a hundred more that are only written down."""
+    program.launch(GEMM, 3)
+    program.call("cudaStreamBeginCapture")
+    for _ in range(100):
+        program.silence(5)
+        program.call("cudaLaunchKernel", 4)
+    program.call("cudaStreamEndCapture")
+
+
 def test_tells_graph_capture_from_serving(clinic: Clinic) -> None:
     program = Program()
     for _ in range(3):
-        program.launch(GEMM, 3)
-        program.call("cudaStreamBeginCapture")
-        for _ in range(100):
-            program.silence(5)
-            program.call("cudaLaunchKernel", 4)
-        program.call("cudaStreamEndCapture")
+        captured(program)
     assert "being captured" in clinic.verdicts(program).finding(RULE)["summary"]
 
 
 def test_is_silent_where_each_captured_graph_is_launched(clinic: Clinic) -> None:
     program = Program()
     for _ in range(6):
-        program.launch(GEMM, 3)
-        program.call("cudaStreamBeginCapture")
-        for _ in range(100):
-            program.silence(5)
-            program.call("cudaLaunchKernel", 4)
-        program.call("cudaStreamEndCapture")
+        captured(program)
         program.call("cudaGraphInstantiate", 300)
         program.graph([(GEMM, 3.0)] * 100)
     assert RULE not in clinic.verdicts(program).found
