@@ -54,12 +54,12 @@ THRESHOLDS = {
     ),
 }
 
-COPIES = """
+COPIES = f"""
     SELECT op.device_op_id, op.source_id, op.device_id, op.start_ns, op.end_ns, op.size_bytes
     FROM device_op AS op, steady_window
-    WHERE kind = 'memcpy' AND copy_kind = 'htod' AND size_bytes >= 1048576 AND op.start_ns >= from_ns AND op.start_ns < until_ns
-        AND size_bytes IN (SELECT size_bytes FROM device_op WHERE kind = 'memcpy' AND copy_kind = 'htod' AND size_bytes >= 1048576
-            GROUP BY size_bytes HAVING count(*) >= 3)
+    WHERE kind = 'memcpy' AND copy_kind = 'htod' AND size_bytes >= {THRESHOLDS["min_bytes"].value:.0f} AND op.start_ns >= from_ns AND op.start_ns < until_ns
+        AND size_bytes IN (SELECT size_bytes FROM device_op WHERE kind = 'memcpy' AND copy_kind = 'htod' AND size_bytes >= {THRESHOLDS["min_bytes"].value:.0f}
+            GROUP BY size_bytes HAVING count(*) >= {THRESHOLDS["min_repeats"].value:.0f})
 """
 
 SQL = f"""
