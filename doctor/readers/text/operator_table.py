@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from doctor.case.batch import SourceFacts, TableBatch
+from doctor.readers.text.profile_sums import MOST
 from doctor.readers.text.scanner import batch_of
 
 MOST_ROWS = 5000
 _MOST_LINE = 4000
 _MOST_NAME = 400
 _MOST_OTHER_LINES = 2
-_MOST = 2**52
 _WIDE = re.compile(r"\s{2,}")
 _RULE = re.compile(r"[\s\-]{3,4000}\Z")
 _COUNT = re.compile(r"[0-9]{1,12}\Z")
@@ -80,7 +80,7 @@ class OperatorTableScanner:
 
     def _time(self, cells: list[str], heading: str) -> int | None:
         found = _TIME.match(cells[self._places[heading]]) if heading in self._places else None
-        return None if found is None else int(min(float(found[1]) * _NS[found[2]], _MOST))
+        return None if found is None else int(min(float(found[1]) * _NS[found[2]], MOST))
 
     def _keep(self, report: str, name: str, count: int, total_ns: int) -> None:
         self._rows.append({
