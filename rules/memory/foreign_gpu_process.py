@@ -156,6 +156,7 @@ REFUSED_SQL = """
 SELECT refusal, card_bytes, short_bytes, foreign_bytes, foreign_id AS pid, foreign_name AS name, is_own_possible FROM refusal
 WHERE is_shared AND refusal IN ('model_length', 'no_kv_room', 'startup_free')
     AND NOT EXISTS (SELECT 1 FROM oom_event WHERE total_bytes IS NOT NULL)
+    AND lost_bytes < 0.5 * foreign_bytes
     AND NOT EXISTS (SELECT 1 FROM device_holding WHERE stuck_bytes >= 0.5 * refusal.foreign_bytes)
 ORDER BY foreign_bytes DESC, line_id LIMIT 1
 """

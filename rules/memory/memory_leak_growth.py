@@ -4,7 +4,7 @@ What happens: something keeps what each step makes: outputs appended to a list, 
 collector, caches without a bound. Emptying the allocator's cache does not help, since the tensors are alive.
 
 How it is detected: the level between steps (the least of each of 40 pieces of the series, the first fifth left out as warm-up) rises
-along a line: a straight line explains at least 90 % of it and it grows by at least 5 % of the device. In a snapshot's history as much
+along a line: a straight line explains at least 90 % of it (97 % of a few printed levels) and it grows by at least 5 % of the device. It is critical where an allocation failed in the end. In a snapshot's history as much
 must be freed as a loop does, and more than one pass of the model must be seen; then the stacks whose blocks stay are named. Samples of a
 process or device are the weaker sign, since they show what is reserved, and looks of less than a minute a doubtful one.
 
@@ -31,6 +31,11 @@ ABOUT = About(
 
 THRESHOLDS = {
     "least_fit": Threshold(0.9, "share of the variance that a line explains", source="nnsight#169"),
+    "least_fit_of_few": Threshold(
+        0.97,
+        "share of the variance that a line explains",
+        source="of six levels at random one in a thousand fits so well",
+    ),
     "least_share": Threshold(0.05, "share of the device", source="nnsight#169"),
     "least_freed": Threshold(
         0.3, "frees an allocation", source="a loop frees most of what it makes; loading frees next to nothing"
@@ -58,7 +63,8 @@ kept AS (
 )
 SELECT series, trend.device_id, pid, fit_share, growth_bytes, least_bytes, most_bytes, span_ns, coalesce(freed_share, 1.0) AS freed_share,
     coalesce(total_bytes, most_bytes) AS total_bytes, (SELECT max(group_bytes) FROM reserved_cache) AS cache_bytes, kept.stack, kept.held_bytes,
-    CASE WHEN lasting_bytes > 0 THEN coalesce(kept_bytes, 0) END AS kept_bytes, is_one_pass,
+    CASE WHEN lasting_bytes > 0 THEN coalesce(kept_bytes, 0) END AS kept_bytes, is_one_pass, piece_count, is_by_length,
+    EXISTS (SELECT 1 FROM oom_cause WHERE cause = 'growth') AS is_failed,
     (SELECT any_value(pass_name) FROM recorded_pass) AS pass_name, EXISTS (SELECT 1 FROM recorded_pass) AS has_stacks
 FROM memory_trend AS trend, size, kept
 WHERE series IN ({series})
@@ -88,10 +94,14 @@ class Trend(NamedTuple):
     held_bytes: int | None
     kept_bytes: int | None
     is_one_pass: bool | None
+    piece_count: int
+    is_by_length: bool | None
+    is_failed: bool
     pass_name: str | None
     has_stacks: bool
 
 
+FEW_PIECES = 16
 _CACHE = re.compile(r"cache|past_key|\bkv|key_value", re.IGNORECASE)
 WHAT = {
     "allocator": "allocated memory",
@@ -113,6 +123,8 @@ def _other_growth(row: Trend) -> str | None:
         and row.kept_bytes < THRESHOLDS["least_kept"].value * (row.growth_bytes or 0)
         and _CACHE.search(row.stack or "") is not None
     )
+    if row.is_by_length:
+        return "with the tokens of the sequence: its keys and values"
     if row.cache_bytes:
         return "by caches reserved whole for each request"
     if is_loading or row.freed_share < THRESHOLDS["least_freed"].value:
@@ -127,7 +139,8 @@ def _other_growth(row: Trend) -> str | None:
 
 def judge(row: Trend) -> Verdict:
     """A line, long enough, in a loop."""
-    if row.fit_share is None or row.growth_bytes is None or row.fit_share <= THRESHOLDS["least_fit"].value:
+    least = THRESHOLDS["least_fit_of_few" if row.piece_count < FEW_PIECES else "least_fit"].value
+    if row.fit_share is None or row.growth_bytes is None or row.fit_share <= least:
         return None
     if row.growth_bytes <= 0 or row.growth_bytes < THRESHOLDS["least_share"].value * row.total_bytes:
         return None
@@ -137,10 +150,11 @@ def judge(row: Trend) -> Verdict:
     if row.span_ns:
         full_ns = max(row.total_bytes - row.most_bytes, 0) / row.growth_bytes * row.span_ns
     until = f"; the device is full after {format_ns(full_ns)} more" if full_ns else ""
+    until = "; then an allocation failed" if row.is_failed else until
     is_seen_from_outside = row.series in {"process", "device"}
     is_moment = is_seen_from_outside and row.span_ns is not None and row.span_ns < THRESHOLDS["least_look_ns"].value
     until += "; looks of a few seconds may be of one request" if is_moment else ""
-    is_grave = full_ns is not None and full_ns < THRESHOLDS["grave_ns"].value
+    is_grave = row.is_failed or (full_ns is not None and full_ns < THRESHOLDS["grave_ns"].value)
     is_sure = row.series == "printed" or (row.series == "allocator" and row.has_stacks)
     culprit: tuple[Evidence, ...] = ()
     if row.series == "allocator" and row.stack is not None and row.held_bytes is not None:

@@ -1,17 +1,20 @@
-"""Weights or KV blocks come over the link every step, and the step waits for the link.
+"""Weights or KV blocks cross the link every step, and the step waits for the link.
 
-What happens: a model that is kept in host memory is copied up layer by layer, again for every step. The link carries a
-fiftieth of what device memory does; the step is as long as the copy, however fast the kernels are.
+What happens: a model that is kept in host memory is copied up layer by layer, again for every step; a cache that is kept there goes down when it has
+grown and comes back before it is read. The link carries a fiftieth of what device memory does; the step is as long as the copies, however fast the
+kernels are.
 
-How it is detected: copies of a megabyte or more from the host to the device, of sizes that come back, that would fill
-at least 30 % of the window at the rate of the link, and copy time that nothing overlaps. The win is the run replayed
-without these copies: what keeping the data on the device would give. In a log or a configuration: an engine is told to keep
-weights in host memory, or transformers says that it put some there; or a table has the same load with and without it.
+How it is detected: copies of a megabyte or more between host and device, of sizes that come back, that would fill at least 30 % of the window at the
+rate of the link, and copy time that nothing overlaps. Both directions count: what goes down on the stream that computes holds that up, though what
+comes back runs beside it. The win is the run replayed without these copies: what keeping the data on the device would give. In a log or a
+configuration: an engine is told to keep weights in host memory, or transformers says that it put some there; or a table has the same load with and
+without it.
 
-When it is not this: slow copies of little data are `pageable-copies`: at the link's rate they would not fill the step.
-A load phase before the steady window is not counted; copies hidden behind kernels cost nothing.
+When it is not this: slow copies of little data are `pageable-copies`: at the link's rate they would not fill the step. So are results that come down
+into pageable memory and never go up again. A load phase before the steady window is not counted; copies hidden behind kernels cost nothing.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from doctor.rule import (
@@ -23,6 +26,7 @@ from doctor.rule import (
     Evidence,
     Finding,
     Fix,
+    ProgramKind,
     Rule,
     Severity,
     Sign,
@@ -48,6 +52,11 @@ THRESHOLDS = {
     "min_link_share": Threshold(
         0.3, "share of the window at the link's rate", source="rules of thumb: 6.9x to 61x in public cases"
     ),
+    "min_other_way": Threshold(
+        0.2,
+        "share of the bytes",
+        source="a cache that grows comes back as often as it goes; inputs and tokens are less",
+    ),
     "min_ratio": Threshold(1.5, "x", source="kekzl/imp PR#1409: 6.9 in decode; single runs differ by a tenth"),
     "min_repeats": Threshold(
         3, "copies of one size", source="a cause seen once or twice is not what the run is made of"
@@ -55,28 +64,31 @@ THRESHOLDS = {
 }
 
 COPIES = f"""
-    SELECT op.device_op_id, op.source_id, op.device_id, op.start_ns, op.end_ns, op.size_bytes
+    SELECT op.device_op_id, op.source_id, op.device_id, op.start_ns, op.end_ns, op.size_bytes, op.copy_kind
     FROM device_op AS op, steady_window
-    WHERE kind = 'memcpy' AND copy_kind = 'htod' AND size_bytes >= {THRESHOLDS["min_bytes"].value:.0f} AND op.start_ns >= from_ns AND op.start_ns < until_ns
-        AND size_bytes IN (SELECT size_bytes FROM device_op WHERE kind = 'memcpy' AND copy_kind = 'htod' AND size_bytes >= {THRESHOLDS["min_bytes"].value:.0f}
-            GROUP BY size_bytes HAVING count(*) >= {THRESHOLDS["min_repeats"].value:.0f})
+    WHERE kind = 'memcpy' AND copy_kind IN ('htod', 'dtoh') AND size_bytes >= {THRESHOLDS["min_bytes"].value:.0f} AND op.start_ns >= from_ns AND op.start_ns < until_ns
+        AND (copy_kind, size_bytes) IN (SELECT (copy_kind, size_bytes) FROM device_op WHERE kind = 'memcpy' AND size_bytes >= {THRESHOLDS["min_bytes"].value:.0f}
+            GROUP BY copy_kind, size_bytes HAVING count(*) >= {THRESHOLDS["min_repeats"].value:.0f})
+        -- what comes down into pageable memory counts where it goes up again
+        AND (copy_kind = 'htod' OR 'pageable' NOT IN (src_kind, dst_kind) OR size_bytes IN (SELECT size_bytes FROM device_op WHERE copy_kind = 'htod'))
 """
 
 SQL = f"""
 WITH copy AS ({COPIES}),
 per_device AS (
     SELECT source_id, device_id, count(*) AS copy_count, sum(size_bytes)::BIGINT AS copy_bytes, sum(end_ns - start_ns)::BIGINT AS copy_ns,
+        coalesce(sum(size_bytes) FILTER (copy_kind = 'htod'), 0)::BIGINT AS up_bytes,
         quantile_cont(size_bytes / greatest(end_ns - start_ns, 1), 0.9) AS seen_rate,
         arg_max(start_ns, size_bytes) AS largest_start_ns, arg_max(end_ns, size_bytes) AS largest_end_ns
     FROM copy GROUP BY source_id, device_id
 ),
 stepped AS (
-    SELECT copy.source_id, copy.device_id, count(DISTINCT step_id) AS step_count
+    SELECT copy.source_id, copy.device_id, count(DISTINCT step_id) AS step_count, sum(size_bytes) FILTER (step_id IS NOT NULL)::BIGINT AS step_bytes
     FROM copy JOIN launch USING (device_op_id) JOIN thread_call USING (host_call_id) GROUP BY copy.source_id, copy.device_id
 )
-SELECT copy_count, copy_bytes, copy_ns, seen_rate, exposed_copy_ns, (SELECT until_ns - from_ns FROM steady_window) AS window_ns,
+SELECT copy_count, copy_bytes, copy_ns, up_bytes, seen_rate, exposed_copy_ns, (SELECT until_ns - from_ns FROM steady_window) AS window_ns,
     (SELECT max(memory_bytes) FROM device) AS memory_bytes, coalesce(step_count, 0) AS step_count,
-    largest_start_ns, largest_end_ns, device_id,
+    coalesce(step_bytes, 0) AS step_bytes, largest_start_ns, largest_end_ns, device_id,
     -- by generation of the link: 5 from compute capability 9, 4 from 8, else 3
     coalesce((SELECT CASE WHEN compute_major >= 9 THEN 50.0 WHEN compute_major = 8 THEN 24.0 ELSE 12.0 END
         FROM device WHERE compute_major IS NOT NULL ORDER BY memory_bytes DESC NULLS LAST LIMIT 1), 24.0)::DOUBLE AS usual_rate
@@ -95,20 +107,32 @@ CURE = Cure(
 
 
 class StreamedBytes(NamedTuple):
-    """Copies up of sizes that come back, on the device with most of them."""
+    """Copies of sizes that come back, on the device with most of them."""
 
     copy_count: int
     copy_bytes: int
     copy_ns: int
+    up_bytes: int
     seen_rate: float
     exposed_copy_ns: int
     window_ns: int
     memory_bytes: int | None
     step_count: int
+    step_bytes: int
     largest_start_ns: int
     largest_end_ns: int
     device_id: int
     usual_rate: float
+
+    @property
+    def down_bytes(self) -> int:
+        """Bytes from the device to the host."""
+        return self.copy_bytes - self.up_bytes
+
+    @property
+    def goes_both_ways(self) -> bool:
+        """True where much goes down and much comes up: a cache that is kept on the host."""
+        return min(self.up_bytes, self.down_bytes) >= THRESHOLDS["min_other_way"].value * self.copy_bytes
 
 
 def judge(row: StreamedBytes) -> Verdict:
@@ -117,15 +141,17 @@ def judge(row: StreamedBytes) -> Verdict:
     link_share = row.copy_bytes / rate / row.window_ns
     if link_share < THRESHOLDS["min_link_share"].value:
         return None
-    each = f"{row.copy_bytes / max(row.step_count, 1) / 2**30:.2f} GiB"
+    each = f"{row.step_bytes / max(row.step_count, 1) / 2**30:.2f} GiB"
     per_step = f", {each} in each of {row.step_count} steps" if row.step_count > 1 else ""
-    return Finding(
-        summary=f"{row.copy_bytes / 2**30:.1f} GiB came up to device {row.device_id} in {format_counted(row.copy_count, 'copy', 'copies')}{per_step}, at"
+    went = _direction(row)
+    finding = Finding(
+        summary=f"{went} device {row.device_id} in {format_counted(row.copy_count, 'copy', 'copies')}{per_step}, at"
         f" {row.copy_bytes / row.copy_ns:.1f} GB/s: copying takes {row.copy_ns / row.window_ns:.0%} of the window",
         evidence=(
             Evidence("these copies", row.copy_ns / row.window_ns, "share of window"),
             Evidence("all copies, where nothing else runs", row.exposed_copy_ns / row.window_ns, "share of window"),
-            Evidence("bytes up", row.copy_bytes / 2**30, "GiB"),
+            *((Evidence("bytes up", row.up_bytes / 2**30, "GiB"),) if row.up_bytes else ()),
+            *((Evidence("bytes down", row.down_bytes / 2**30, "GiB"),) if row.down_bytes else ()),
             Evidence(
                 "largest copy",
                 (row.largest_end_ns - row.largest_start_ns) / 1e6,
@@ -135,8 +161,21 @@ def judge(row: StreamedBytes) -> Verdict:
         ),
         cure=CURE,
         confidence=0.85,
-        cleared=f"{row.copy_bytes / 2**30:.1f} GiB come up over the link, but hidden behind kernels",
+        cleared=f"{went} device {row.device_id} over the link, but hidden behind kernels",
     )
+    if row.goes_both_ways:
+        return replace(finding, title="A cache goes to the host and comes back every step", fixes=CACHE_FIXES)
+    if row.up_bytes < row.down_bytes:
+        return replace(finding, title="Results go down over the link every step", fixes=DOWN_FIXES)
+    return finding
+
+
+def _direction(row: StreamedBytes) -> str:
+    """How much went which way."""
+    if row.goes_both_ways:
+        return f"{row.down_bytes / 2**30:.1f} GiB went down and {row.up_bytes / 2**30:.1f} GiB came back up on"
+    went = "came up to" if row.up_bytes >= row.down_bytes else "went down from"
+    return f"{row.copy_bytes / 2**30:.1f} GiB {went}"
 
 
 SETTING_SQL = """
@@ -210,6 +249,64 @@ def judge_table(row: Tried) -> Verdict:
         confidence=0.8,
     )
 
+
+CACHE_FIXES = (
+    Fix(
+        "transformers",
+        'drop cache_implementation="offloaded" (or "offloaded_static"); where memory is short: a quantized cache, a shorter context or a smaller batch',
+        "keys and values stay on the device",
+        source="https://huggingface.co/docs/transformers/kv_cache",
+        fits=(ProgramKind.GENERATION,),
+    ),
+    Fix(
+        "pytorch",
+        "keep the cache on the device (grouped heads or FP8 make it small); what has to go down goes on a stream of its own, ordered by events",
+        "a copy down on the stream that computes holds the next layer up",
+        source="https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-streams",
+        fits=(ProgramKind.GENERATION,),
+    ),
+    Fix(
+        "pytorch",
+        "checkpoint activations (torch.utils.checkpoint) in place of save_on_cpu; optimizer state and parameters on the device, sharded over more of them"
+        " in place of CPUOffloadPolicy or offload_optimizer",
+        "computing again is quicker than two ways over the link",
+        source="https://docs.pytorch.org/docs/stable/checkpoint.html",
+        fits=(ProgramKind.TRAINING,),
+    ),
+    Fix(
+        "vllm",
+        "drop --kv-offloading-size and the OffloadingConnector or LMCache of --kv-transfer-config where blocks are not read again; --kv-cache-dtype fp8",
+        "blocks stay on the device",
+        source="https://docs.vllm.ai/en/latest/configuration/conserving_memory.html",
+    ),
+    Fix(
+        "sglang",
+        "drop --enable-hierarchical-cache where prefixes do not come back; --kv-cache-dtype fp8_e5m2",
+        "blocks stay on the device",
+        source="https://docs.sglang.ai/advanced_features/server_arguments.html",
+    ),
+    Fix(
+        "tensorrt-llm",
+        "kv_cache_config: {host_cache_size: 0, dtype: fp8}",
+        "blocks stay on the device",
+        source="https://nvidia.github.io/TensorRT-LLM/llm-api/reference.html",
+    ),
+    Fix(
+        "engine",
+        "--kv-dtype fp8, or more --num-blocks",
+        "twice the tokens fit on the device, so that fewer blocks go to the host",
+        source="python -m engine bench --help",
+    ),
+)
+
+DOWN_FIXES = (
+    Fix(
+        "pytorch",
+        "reduce on the device and copy the result alone (argmax, topk, a mean); the rest goes down on a stream of its own, read an event later",
+        "the link carries what somebody reads, beside the next step",
+        source="https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html",
+    ),
+)
 
 FIXES = (
     Fix(

@@ -6,7 +6,7 @@ that is full although nobody seems to use it.
 
 How it is detected: either `nvidia-smi` says that no process runs, or lists none that computes on this device while it names those of
 others, and at least 1 GiB and 5 % of the device is in use beyond what is listed; or the processes it lists are in state D or Z, or have lost their parent (parent pid 1) and hold that much; or an out-of-memory text names a process that the run's own log calls
-down, ended or killed. It is critical where a run failed for want of memory.
+down, ended or killed, or that `ps` shows so. In a container where the server itself is pid 1 its workers have a parent. It is critical where a run failed for want of memory.
 
 When it is not this: from inside a container without the host's pids the table is empty although the owner is well:
 `hidden-owner-pid-namespace`. A living job of somebody else: `foreign-gpu-process`.
@@ -117,7 +117,9 @@ def judge(row: Holding) -> Verdict:
 
 
 TEXT_SQL = """
-SELECT ended_id AS pid, ended_bytes, total_bytes, device_id, tried_bytes FROM oom_cause
+SELECT ended_id AS pid, ended_bytes, total_bytes, device_id, tried_bytes,
+    coalesce((SELECT is_orphan AND coalesce(process_state, '') NOT IN ('D', 'Z', 'X') FROM lost_process WHERE pid = ended_id), false) AS is_orphan
+FROM oom_cause
 WHERE cause = 'abandoned' AND ended_bytes >= 0.5 * foreign_bytes AND total_bytes > 0
     AND NOT EXISTS (SELECT 1 FROM device_holding WHERE stuck_bytes > 0)
 ORDER BY ended_bytes DESC, source_id, oom_event_id LIMIT 1
@@ -132,12 +134,14 @@ class CalledDead(NamedTuple):
     total_bytes: int
     device_id: int | None
     tried_bytes: int | None
+    is_orphan: bool
 
 
 def judge_text(row: CalledDead) -> Verdict:
-    """The message names it, and so does the line that says it went down."""
+    """The message names it, and so does the line that says it went down, or the table that shows no parent."""
+    state = "has lost its parent" if row.is_orphan else "is stuck, or the log calls down or ended"
     return Finding(
-        summary=f"process {row.pid}, which the log calls down or ended, still holds {format_bytes(row.ended_bytes)} of"
+        summary=f"process {row.pid}, which {state}, still holds {format_bytes(row.ended_bytes)} of"
         f" {format_bytes(row.total_bytes)}: the run that followed it found no {format_bytes(row.tried_bytes or 0)}",
         evidence=(
             Evidence(
@@ -148,6 +152,58 @@ def judge_text(row: CalledDead) -> Verdict:
         severity=Severity.CRITICAL,
         bytes=row.ended_bytes,
         confidence=0.75,
+        label=f"pid {row.pid}",
+    )
+
+
+LEFT_SQL = """
+WITH size AS (
+    SELECT max(total_bytes) AS total_bytes FROM (
+        SELECT total_bytes FROM memory_refusal UNION ALL SELECT total_bytes FROM oom UNION ALL SELECT memory_total_bytes FROM gpu_sample)
+)
+SELECT lost.pid, any_value(lost.name) AS name, max(memory_bytes) AS lost_bytes, any_value(size.total_bytes) AS total_bytes, any_value(device_id) AS device_id,
+    any_value(lost.process_state) AS process_state, any_value(is_orphan) AS is_orphan, any_value(is_worker) AS is_worker,
+    EXISTS (SELECT 1 FROM oom_event) OR EXISTS (SELECT 1 FROM memory_refusal) AS is_blocking
+FROM lost_process AS lost JOIN gpu_process USING (pid), size
+WHERE NOT EXISTS (SELECT 1 FROM device_holding WHERE stuck_bytes > 0 AND total_bytes > 0) AND coalesce(NOT gpu_process.is_own, true)
+GROUP BY lost.pid ORDER BY lost_bytes DESC NULLS LAST, lost.pid LIMIT 1
+"""
+
+
+class Left(NamedTuple):
+    """A process that a table of devices names with its memory, and ps without a parent or stuck."""
+
+    pid: int
+    name: str | None
+    lost_bytes: int | None
+    total_bytes: int | None
+    device_id: int | None
+    process_state: str | None
+    is_orphan: bool
+    is_worker: bool
+    is_blocking: bool
+
+
+def judge_left(row: Left) -> Verdict:
+    """Two tables together: who holds the memory, and that nobody waits for it any more."""
+    least = max(THRESHOLDS["least_gib"].value * 2**30, THRESHOLDS["least_share"].value * (row.total_bytes or 0))
+    is_stuck = row.process_state in {"D", "Z", "X"}
+    if row.lost_bytes is None or row.lost_bytes < least or not (is_stuck or row.is_worker or row.is_blocking):
+        return None
+    why = "is stuck in the kernel, dead or a zombie" if is_stuck else "has lost its parent (it has parent 1)"
+    unless = "" if is_stuck or row.is_worker else ", unless it is a service that runs on its own"
+    of = f" of {format_bytes(row.total_bytes)}" if row.total_bytes else ""
+    return Finding(
+        summary=f"process {row.pid}{f' ({row.name})' if row.name else ''} holds {format_bytes(row.lost_bytes)}{of} and {why}{unless}",
+        evidence=(
+            Evidence(
+                "memory without a living owner", row.lost_bytes, "bytes", Where(device_id=row.device_id, pid=row.pid)
+            ),
+            *((Evidence("share of the device", row.lost_bytes / row.total_bytes, "share"),) if row.total_bytes else ()),
+        ),
+        severity=Severity.CRITICAL if row.is_blocking else Severity.HIGH,
+        bytes=row.lost_bytes,
+        confidence=0.85 if is_stuck or row.is_worker else 0.5,
         label=f"pid {row.pid}",
     )
 
@@ -182,5 +238,8 @@ RULE = Rule(
     fixes=FIXES,
     verify="nvidia-smi shows less than 1 % of the memory in use.",
     doc=__doc__,
-    also=(Sign(("oom_event",), ("oom-text",), TEXT_SQL, CalledDead, judge_text),),
+    also=(
+        Sign(("oom_event",), ("oom-text",), TEXT_SQL, CalledDead, judge_text),
+        Sign(("gpu_process", "host_process"), ("nvidia-smi", "nvml"), LEFT_SQL, Left, judge_left),
+    ),
 )

@@ -180,5 +180,6 @@ allocator_level = Table(
     whole("step_id", "place among what was printed, from 0"),
     whole("allocated_bytes", "in tensors"),
     whole("reserved_bytes", "held by the allocator"),
+    whole("token_count", "tokens of the sequence, where the line tells them"),
     comment="Levels of PyTorch's allocator that a program printed step by step",
 )

@@ -6,7 +6,7 @@ from sqlalchemy import Boolean, Column, Integer, Table, Text
 
 from doctor.case.schema.columns import flag, metadata, of_source, small, text_column, whole
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 schema_version = Table(
     "schema_version",

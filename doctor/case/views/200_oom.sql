@@ -45,9 +45,9 @@ listed AS (
             ) = 1) AS is_own
     FROM event JOIN oom_process AS process USING (source_id, oom_event_id)
 ),
--- processes of the run that its log calls down, or the kernel has ended
+-- processes of the run that its log calls down, that ps shows stuck or without a parent, or the kernel has ended
 ended AS (
-    SELECT pid FROM host_process WHERE process_state = 'X' UNION SELECT pid FROM kernel_log_event WHERE event_kind = 'oom_kill' AND pid IS NOT NULL
+    SELECT pid FROM lost_process WHERE is_worker OR process_state IN ('D', 'Z', 'X') UNION SELECT pid FROM kernel_log_event WHERE event_kind = 'oom_kill' AND pid IS NOT NULL
 ),
 others AS (
     SELECT source_id, oom_event_id,

@@ -51,7 +51,7 @@ ORDER BY whole.source_id, whole.device_id;
 
 -- memory_trend: whether memory rises steadily. A series is cut into 40 pieces of equally many entries and the least of each piece is taken, which is
 -- the level between steps; the first fifth is warm-up. `series` says what was measured: allocator (snapshot history), profiler (events of a trace),
--- printed (what a program printed of it),
+-- printed (what a program printed of it; a line a step, so that eight of them are enough, and `is_by_length` where they go with the tokens of the sequence),
 -- process (a process on a device), device, host (resident memory of a process). `freed_share` tells a loop from loading: frees against allocations.
 -- `is_one_pass` tells growth within one pass of a model: of an allocator's history by its stacks, of a trace by its steps; unknown for the others.
 CREATE TABLE memory_trend AS
@@ -86,15 +86,20 @@ SELECT series, source_id, device_id, pid, count(*) AS piece_count, regr_r2(level
     min(level_bytes)::BIGINT AS least_bytes, max(level_bytes)::BIGINT AS most_bytes, (max(end_ns) - min(start_ns))::BIGINT AS span_ns,
     any_value(freed_share) AS freed_share,
     CASE series WHEN 'allocator' THEN any_value(is_one_pass)
-        WHEN 'profiler' THEN coalesce(any_value(step_count), 0) < 3 END AS is_one_pass
+        WHEN 'profiler' THEN coalesce(any_value(step_count), 0) < 3 END AS is_one_pass,
+    series = 'printed' AND any_value(is_by_length) AS is_by_length
 FROM warm LEFT JOIN (
     SELECT 'allocator' AS series, source_id, device_id,
         count(*) FILTER (action = 'free') / nullif(count(*) FILTER (action = 'alloc'), 0) AS freed_share
     FROM allocator_step GROUP BY ALL
 ) USING (series, source_id, device_id) LEFT JOIN recorded_pass USING (source_id, device_id)
     LEFT JOIN (SELECT source_id, count(*) AS step_count FROM usual_step GROUP BY source_id) USING (source_id)
+    LEFT JOIN (
+        SELECT source_id, coalesce(corr(allocated_bytes, token_count) > 0.9 AND max(token_count) >= 1.5 * min(token_count), false) AS is_by_length
+        FROM allocator_level GROUP BY source_id
+    ) USING (source_id)
 WHERE piece > pieces / 5
-GROUP BY series, source_id, device_id, pid HAVING count(*) >= 16
+GROUP BY series, source_id, device_id, pid HAVING count(*) >= CASE series WHEN 'printed' THEN 6 ELSE 16 END
 ORDER BY series, source_id, device_id, pid;
 
 -- memory_spike: the highest level of the allocator against the level that memory falls back to, and the stack of the largest block made just before

@@ -11,13 +11,14 @@ ps AS (
 held AS (
     -- what ps or /proc said of the same process, wherever the table did not
     SELECT gpu_process.* REPLACE (
-        coalesce(gpu_process.process_state, seen.process_state) AS process_state, coalesce(gpu_process.parent_pid, seen.parent_pid) AS parent_pid,
+        coalesce(gpu_process.process_state, seen.process_state) AS process_state,
+        CASE WHEN seen.parent_pid = 1 AND lost_process.pid IS NULL THEN NULL ELSE coalesce(gpu_process.parent_pid, seen.parent_pid) END AS parent_pid,
         coalesce(gpu_process.name, seen.name) AS name,
         coalesce(gpu_process.is_in_proc, CASE WHEN ps.is_whole AND seen.pid IS NULL THEN false END) AS is_in_proc)
     FROM ps, gpu_process LEFT JOIN (
         SELECT pid, coalesce(max(process_state) FILTER (process_state = 'X'), any_value(process_state)) AS process_state, any_value(parent_pid) AS parent_pid, any_value(name) AS name
         FROM host_process GROUP BY pid
-    ) AS seen USING (pid)
+    ) AS seen USING (pid) LEFT JOIN lost_process USING (pid)
 ),
 listed AS (
     SELECT source_id, look_id, device_id, count(DISTINCT pid) AS process_count, count(DISTINCT pid) FILTER (coalesce(process_type, 'c') <> 'g') AS compute_count,

@@ -10,18 +10,20 @@ WITH told AS (
 ),
 listed AS (
     SELECT pid, any_value(name) AS name, max(memory_bytes) AS memory_bytes, any_value(device_id) AS device_id,
+        pid IN (SELECT pid FROM lost_process) AS is_lost,
         coalesce(regexp_matches(lower(any_value(name)), '^(vllm|sglang|lmdeploy|trtllm|tensorrt_llm)\b'), false) AS is_engine
     FROM gpu_process
     WHERE coalesce(NOT is_own, true) AND pid NOT IN (SELECT pid FROM memory_refusal WHERE pid IS NOT NULL)
     GROUP BY pid
 ),
 ranked AS (
-    SELECT *, is_engine AND NOT EXISTS (SELECT 1 FROM memory_refusal WHERE pid IS NOT NULL)
+    SELECT *, is_engine AND NOT is_lost AND NOT EXISTS (SELECT 1 FROM memory_refusal WHERE pid IS NOT NULL)
         AND (device_id IS NULL OR row_number() OVER (PARTITION BY device_id, is_engine ORDER BY memory_bytes, pid) = 1) AS is_probably_own
     FROM listed
 ),
 others AS (
-    SELECT has_loaded, coalesce(sum(memory_bytes), 0)::BIGINT AS foreign_bytes, arg_max(pid, memory_bytes) AS foreign_id,
+    SELECT has_loaded, coalesce(sum(memory_bytes), 0)::BIGINT AS foreign_bytes,
+        coalesce(sum(memory_bytes) FILTER (is_lost), 0)::BIGINT AS lost_bytes, arg_max(pid, memory_bytes) AS foreign_id,
         arg_max(name, memory_bytes) AS foreign_name, count(pid) = 1 AND coalesce(bool_and(coalesce(name, 'python') LIKE 'python%'), false)
             AND NOT EXISTS (SELECT 1 FROM ranked WHERE is_probably_own) AND NOT EXISTS (SELECT 1 FROM memory_refusal WHERE pid IS NOT NULL) AS is_alone
     FROM (VALUES (true), (false)) AS loaded(has_loaded) LEFT JOIN ranked ON NOT (has_loaded AND is_probably_own)
@@ -35,7 +37,7 @@ card AS (
     )
 )
 SELECT source_id, line_id, refusal, framework, told.device_id, pid, free_bytes, later_free_bytes, total_bytes, requested_bytes, utilization_share,
-    needed_bytes, available_bytes, model_length_count, kv_token_count, fitting_length_count, card_bytes, foreign_bytes, foreign_id, foreign_name,
+    needed_bytes, available_bytes, model_length_count, kv_token_count, fitting_length_count, card_bytes, foreign_bytes, lost_bytes, foreign_id, foreign_name,
     CASE refusal
         WHEN 'startup_free' THEN requested_bytes - free_bytes
         WHEN 'model_length' THEN needed_bytes - available_bytes

@@ -1,4 +1,8 @@
-"""What a program prints of PyTorch's allocator step by step: `allocated 34.20 GiB`, or a table with such a column."""
+"""What a program prints of PyTorch's allocator step by step.
+
+`allocated 34.20 GiB` in a line of its own, `step 7 | mem 34.20 GiB`, a table with such a column, or bare levels
+(`request 50: 16.02 GiB`) under a line that says of what they are.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,36 @@ _MEMORY = re.compile(
 _PLACE = re.compile(
     r"^(?:time|timestamp|elapsed|seconds|step|iter|iteration|t|i|phase|request|chunk)(?:_?[([]?\w{1,4}[)\]]?)?$"
 )
+_PLACES = (
+    r"(?:iter|iteration|step|request|req|prompt|epoch|batch|chunk|sample|call|round|turn|image|file|doc|document|query"
+    r"|question|item|loop|run|episode|generation|after)"
+)
+_SIZED = rf"(\d{{1,15}}(?:[.,]\d{{1,9}})?)\s{{0,2}}{_UNIT}"
+_PLACED = re.compile(rf"\b{_PLACES}s?\b[^\w\n]{{0,4}}(?:no\.? ?)?\d", re.IGNORECASE)
+_PLACED_LEVEL = re.compile(
+    rf"\b(?:mem|memory|vram)(?:[ _](?:used|usage|in use|after))?(?:\(\))?[\s=:|]{{1,4}}{_SIZED}(?!\s?/s)", re.IGNORECASE
+)
+_HEADING = re.compile(
+    r"memory_allocated|\ballocated\b|\b(?:memory|mem|vram)\b[^.\n]{0,40}\b(?:after|each|every|per|over time|by)\b",
+    re.IGNORECASE,
+)
+_BARE_LEVEL = re.compile(
+    r"[\s>*\-•\[(]{0,8}(?:[A-Za-z_]{1,20}[ .:=#_]{0,3})?#?(\d{1,9})(?:/\d{1,9})?[\])]?"
+    rf"(?:\s{{0,8}}(?:[:=|,;]|->|=>|→)\s{{0,8}}|\s{{1,8}}){_SIZED}[\s.,;|]{{0,8}}\Z",
+    re.IGNORECASE,
+)
+_NOT_ALLOCATED = re.compile(
+    r"\b(?:reserved|cached|peak|max(?:imum)?|max_memory_\w{1,20}|rss|ram|host|cpu|free|left|available|nvidia-smi)\b",
+    re.IGNORECASE,
+)
+_LENGTH = re.compile(
+    r"\b(?:seq(?:uence)?[ _]?len(?:gth)?|tokens?|ctx|context(?:[ _]len(?:gth)?)?|(?:kv|past|prompt)[ _]?len|length)"
+    r"[\s=:]{1,3}(\d{1,9})\b(?![.,]\d)|\b(\d{1,9}) ?(?:tok|tokens)\b",
+    re.IGNORECASE,
+)
+_MOST_GAP = 3
 _MOST_CELLS = 24
+_MOST_LINE = 1000
 _RULE = re.compile(r"[\s|:+-]{3,400}\Z")
 
 
@@ -38,18 +71,23 @@ class MemoryLevelsScanner:
     """Levels of the allocator, in the order printed."""
 
     kind = KIND
-    clues = ("allocated", "Allocated", "alloc_", "_alloc", "memory_", "mem_", "vram_", "emory (", "emory [", "VRAM (")
+    clues = (
+        "allocated", "Allocated", "alloc_", "_alloc", "memory_", "mem_", "vram_", "emory (", "emory [", "VRAM (",
+        " mem", "|mem", "(mem", "mem:", "mem=", "vram", "VRAM", "emory after", "emory per",
+        "emory at", "emory by", "emory=", "emory:",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._rows: list[dict[str, Any]] = []
         self._count = 0
         self._is_series = False
         self._columns: list[tuple[str, str] | None] = []
+        self._lines_left = 0
 
     @property
     def is_open(self) -> bool:
-        """True inside a table."""
-        return bool(self._columns)
+        """True inside a table, and under a line that says of what bare levels are."""
+        return bool(self._columns) or self._lines_left > 0
 
     def line(self, number: int, text: str) -> None:
         """Look at one line."""
@@ -57,9 +95,16 @@ class MemoryLevelsScanner:
             levels = self._cells(text)
             if levels is None and not _RULE.match(text):
                 self._columns = []
+        elif self._lines_left > 0 and (level := _BARE_LEVEL.match(text[:_MOST_LINE])) is not None:
+            self._lines_left = _MOST_GAP
+            levels = {"allocated_bytes": size_of(level[2].replace(",", "."), level[3])}
         else:
             self._columns = _header(text)
-            levels = None if self._columns or any(word in text for word in _OTHERS_WORDS) else _named(text.lower())
+            is_other = bool(self._columns) or any(word in text for word in _OTHERS_WORDS)
+            levels = None if is_other else _named(text.lower()) or _placed(text[:_MOST_LINE])
+            is_heading = not is_other and levels is None and _HEADING.search(text[:_MOST_LINE]) is not None
+            is_heading = is_heading and _NOT_ALLOCATED.search(text[:_MOST_LINE].rsplit(". ", 1)[-1]) is None
+            self._lines_left = _MOST_GAP if is_heading else max(self._lines_left - 1, 0)
         if levels is not None and levels.get("allocated_bytes") is not None:
             self._rows.append({"step_id": self._count, **levels})
             self._count += 1
@@ -96,8 +141,22 @@ def _named(text: str) -> dict[str, int | None] | None:
     if allocated is None:
         return None
     reserved = _RESERVED.search(text)
-    levels = {"allocated_bytes": size_of(allocated[1], allocated[2])}
+    levels = {"allocated_bytes": size_of(allocated[1], allocated[2]), **_length(text)}
     return levels if reserved is None else {**levels, "reserved_bytes": size_of(reserved[1], reserved[2])}
+
+
+def _placed(text: str) -> dict[str, int | None] | None:
+    """A level behind the number of a step; levels of the host, of caches and peaks are others."""
+    level = _PLACED_LEVEL.search(text)
+    if level is None or _PLACED.search(text) is None or _NOT_ALLOCATED.search(text) is not None:
+        return None
+    return {"allocated_bytes": size_of(level[1].replace(",", "."), level[2]), **_length(text)}
+
+
+def _length(text: str) -> dict[str, int | None]:
+    """Tokens of the sequence, where the line tells them."""
+    found = _LENGTH.search(text[:_MOST_LINE])
+    return {} if found is None else {"token_count": int(found[1] or found[2])}
 
 
 def _header(text: str) -> list[tuple[str, str] | None]:
