@@ -1,18 +1,17 @@
 """The GPU waits for launches: the host takes longer to launch a kernel than the kernel takes to run.
 
-What happens: every kernel is launched by a call on the host. Eager PyTorch spends 5 to 30 us of Python, dispatcher and driver on each one; a decode
-step of a small batch needs a thousand kernels of 2 to 5 us. The stream runs empty after every kernel and the device idles until the next launch
-arrives. More FLOP/s or bandwidth change nothing.
+What happens: every kernel is launched by a call on the host. Eager PyTorch spends 5 to 30 us of Python, dispatcher and driver on each one; a decode step
+of a small batch needs a thousand kernels of 2 to 5 us. The stream runs empty after every kernel and the device idles until the next launch arrives.
 
-How it is detected: a gap on the device counts as caused by dispatch when the operation that ends it started within 10 us of the return of its launch
-call, so that nothing stood in the queue. The gain is not the sum of those gaps, which would promise ten times too much: the run is replayed with
-launches of 1.5 us and no ordinary silence between calls, and only in steps that come back at least three times. A prefill that happens once is not
-what a serving process spends its life in; it is reported as low at most. Where several threads of one process launch at the same time, each is
-replayed as a host of its own; the cure is one of them alone with the rows of all, as quick as launches are in which the others are not at work. A
-table of one load at two SM clocks shows it too: the device is not always busy, and the lower clock costs next to nothing.
+How it is detected: a gap on the device counts as caused by dispatch when the operation that ends it started within 10 us of the return of its launch call,
+so that nothing stood in the queue. The gain is not the sum of those gaps, which would promise ten times too much: the run is replayed with launches of 1.5
+us and no ordinary silence between calls, and only in steps that come back at least three times. A prefill that happens once is not what a serving process
+spends its life in; it is reported as low at most. Where several threads of one process launch at the same time, each is replayed as a host of its own; the
+cure is one of them alone with the rows of all, as quick as launches are in which the others are not at work. A table of one load at two SM clocks shows it
+too: the device is not always busy, and the lower clock costs next to nothing.
 
-When it is not this: one long silence a step is `step-gap-scheduler`, and so is any silence between graphs that hold whole steps; waits for the device
-are `sync-in-step`; cudaMalloc between launches is `alloc-in-hot-loop`; code loading is `lazy-module-load`; the same work cut into pieces is
+When it is not this: one long silence a step is `step-gap-scheduler`, and so is any silence between graphs that hold whole steps; waits for the device are
+`sync-in-step`; cudaMalloc between launches is `alloc-in-hot-loop`; code loading is `lazy-module-load`; the same work cut into pieces is
 `micro-batch-too-small`. A recording distorts this rule most of all: the profiler adds 3 to 7 us to every launch, taken out of the expected gain.
 """
 
@@ -64,7 +63,7 @@ THRESHOLDS = {
     "launch_ns": Threshold(1_500, "ns a launch", source="a node of a graph, or a lean C++ loop: order of magnitude"),
 }
 
-SQL = """SELECT window_ns, device_count, busy_ns, idle_ns, gap_count, longest_start_ns, longest_end_ns, launch_count, step_count, kernel_median_ns, kernel_count, launch_interval_ns, same_count, marked_count, thread_count, repeated_share, load_ns, pause_idle_ns, lock_share, wait_count, graph_step_count, eager_step_count, (SELECT kind = 'generation' FROM program) AS is_generation, blocking_share
+SQL = """SELECT window_ns, device_count, busy_ns, idle_ns, gap_count, longest_start_ns, longest_end_ns, launch_count, step_count, kernel_median_ns, kernel_count, launch_interval_ns, same_count, marked_count, thread_count, repeated_share, load_ns, pause_idle_ns, lock_share, wait_count, graph_step_count, eager_step_count, (SELECT kind = 'generation' FROM program) AS is_generation, blocking_share, EXISTS (SELECT 1 FROM step WHERE chosen_by LIKE '%maybe layers of one attention each') AS is_of_layers
 FROM launch_scene
 """
 
@@ -96,6 +95,7 @@ class Dispatch(NamedTuple):
     eager_step_count: int
     is_generation: bool | None
     blocking_share: float | None
+    is_of_layers: bool
 
     @property
     def waits_per_step(self) -> float:
@@ -187,8 +187,7 @@ def judge(row: Dispatch) -> Verdict:
         return None
     if row.launch_count < row.step_count:
         return Cleared(
-            f"the device stood idle for {idle_share:.0%} of the window until the next launch came, but a step is replayed as a graph:"
-            f" {format_counted(row.launch_count, 'kernel launch', 'kernel launches')} in {format_counted(row.step_count, 'step')}"
+            f"the device stood idle for {idle_share:.0%} of the window until the next launch came, but a step is replayed as a graph: {format_counted(row.launch_count, 'kernel launch', 'kernel launches')} in {format_counted(row.step_count, 'step')}"
         )
     if row.is_crowded:
         return _crowded(row, idle_share)
@@ -234,9 +233,10 @@ def _fixes(row: Dispatch) -> tuple[Fix, ...]:
         told = f"{row.graph_step_count} steps replay graphs already; the {row.eager_step_count} that do not are {left}, or larger ones"
         first = {fix.target: fix for fix in reversed(FIXES)}
         return tuple(replace(first[target], setting=setting, why=told) for target, setting in WIDER_GRAPHS.items())
-    if row.waits_per_step < THRESHOLDS["min_waits"].value:
+    if row.waits_per_step < (0.5 if row.is_of_layers else THRESHOLDS["min_waits"].value):
         return ()
-    waits = f"first take the {row.waits_per_step:,.0f} waits out of the step (.item(), nonzero, .cpu(), synchronize: no graph can hold them); then"
+    waited = "waits out of the layers" if row.is_of_layers else f"{row.waits_per_step:,.0f} waits out of the step"
+    waits = f"first take the {waited} (.item(), nonzero, .cpu(), synchronize: no graph can hold them); then"
     able = [fix for fix in FIXES if fix.target != "engine" or "--layer-boundary free" in fix.setting]
     return tuple(
         replace(fix, setting=f"{waits} {fix.setting}") if fix.target in {"pytorch", "transformers"} else fix

@@ -86,7 +86,8 @@ SELECT count(*) FILTER (call_class = 'sync') AS sync_count, count(*) AS wait_cou
         WHERE kind = 'memcpy' AND copy_kind = 'htod' AND size_bytes <= $small_copy_bytes AND behind.call_class = 'sync' AND behind.step_kind = 'usual')
         AS upload_wait_count,
     (SELECT median(piece_count) FROM row_loop) AS row_count, (SELECT median(op_count) FROM row_loop) AS row_op_count,
-    (SELECT count(DISTINCT step_id) FROM row_loop) AS row_step_count
+    (SELECT count(DISTINCT step_id) FROM row_loop) AS row_step_count,
+    EXISTS (SELECT 1 FROM step WHERE chosen_by LIKE '%maybe layers of one attention each') AS is_of_layers
 FROM step_wait
 """
 
@@ -148,6 +149,7 @@ class StepWaits(NamedTuple):
     row_count: float | None
     row_op_count: float | None
     row_step_count: int
+    is_of_layers: bool
 
     @property
     def is_by_row(self) -> bool:
@@ -156,10 +158,10 @@ class StepWaits(NamedTuple):
 
     @property
     def is_of_parts(self) -> bool:
-        """True where what comes back is a layer of a long prompt, not a step: too little, or waiting for uploads only."""
+        """True where what comes back is a layer, not a step: too little, as much as one, or waiting for uploads only."""
         is_small = (self.step_op_count or 0) < THRESHOLDS["min_step_ops"].value
         is_of_uploads = self.upload_wait_count >= THRESHOLDS["min_upload_share"].value * max(self.wait_count, 1)
-        return not self.graph_count and (is_small or is_of_uploads)
+        return not self.graph_count and (is_small or is_of_uploads or self.is_of_layers)
 
 
 def judge(row: StepWaits) -> Verdict:

@@ -35,7 +35,15 @@ NEAR_PASSES = 0.15
 """How far the numbers of exchanges and of forward passes, or of exchanges up and down, may differ, of either."""
 MATRIX_PRODUCTS_OF_LAYER = 6
 """Most of one shape that a layer has: four projections, two of an MLP."""
+PRODUCTS_OF_ONE_LAYER = (3.5, 8.5)
+"""Matrix products of a transformer layer: four of attention and two or three of an MLP, or fused ones."""
 _MATRIX_WORK = ("gemm", "graph")
+_BATCHES = """
+SELECT source_id, pid, count(*) AS batch_count FROM device_op, steady_window
+WHERE kind = 'memcpy' AND (copy_kind = 'htod' OR copy_kind = 'dtoh' AND size_bytes > 8)
+    AND start_ns >= from_ns AND start_ns < until_ns
+GROUP BY source_id, pid
+"""
 
 
 @dataclass(frozen=True)
@@ -99,12 +107,14 @@ class Marker:
         count: how often it comes.
         span: over how much of the window.
         is_step: it marks no layer and no collective: an exchange with the host, a graph, or what holds many layers.
+        is_layer: what lies between two of them is as much as one layer of a transformer, wherever the host waits.
     """
 
     signature: int
     count: int
     span: float
     is_step: bool
+    is_layer: bool = False
 
 
 def read_sequence(
@@ -146,7 +156,7 @@ def find_markers(
     marked = {process: markers.get(process, none) for process in np.unique(sequence.process).tolist()}
     partial = {process: marker.count for process, marker in marked.items() if marker.span < WHOLE_SHARE_OF_WINDOW}
     if not partial:
-        return sequence, markers
+        return sequence, _with_layers(connection, ops, sequence, markers)
     bounds = sequence.span()
     signature, _ = _read_signatures(connection, _OF_ANY_SIZE, bounds.start, bounds.stop)
     of_any_size = recurring(ops, replace(sequence, signature=signature), window, ANY_SIZE_REGULAR_SHARE)
@@ -158,7 +168,39 @@ def find_markers(
     }
     is_renamed = np.isin(sequence.process, list(trips))
     renamed = np.where(is_renamed, signature + offset, sequence.signature).astype(np.int32)
-    return replace(sequence, signature=renamed), markers | trips
+    return replace(sequence, signature=renamed), _with_layers(connection, ops, sequence, markers | trips)
+
+
+def _with_layers(
+    connection: duckdb.DuckDBPyConnection, ops: DeviceOps, sequence: OpSequence, markers: dict[int, Marker]
+) -> dict[int, Marker]:
+    """The markers, those told that mark layers: one attention and a few products each, and no batch goes up or down.
+
+    A layer that asks for one value, or is timed, waits as a step does; but a step is given its inputs, or gives its
+    tokens, and holds many layers.
+    """
+    alike = {process for process, marker in markers.items() if _is_as_much_as_a_layer(ops, sequence, process, marker)}
+    if not alike:
+        return markers
+    batches: dict[tuple[int | None, ...], int] = {
+        (source_id, pid): count for source_id, pid, count in connection.execute(_BATCHES).fetchall()
+    }
+    return {
+        process: replace(
+            marker, is_layer=process in alike and batches.get(ops.processes[process], 0) < 0.5 * marker.count
+        )
+        for process, marker in markers.items()
+    }
+
+
+def _is_as_much_as_a_layer(ops: DeviceOps, sequence: OpSequence, process: int, marker: Marker) -> bool:
+    here = rows_of(sequence.process, process, len(ops.processes))
+    count = np.bincount(ops.family[sequence.span()][here], minlength=len(ops.families))
+    of = dict(zip(ops.families, count.tolist(), strict=True))
+    attention = of["attention"] or of["softmax"]
+    least, most = (share * marker.count for share in PRODUCTS_OF_ONE_LAYER)
+    is_one = abs(attention - marker.count) <= NEAR_PASSES * marker.count
+    return is_one and least <= of["gemm"] <= most and not of["graph"]
 
 
 def _round_trip(found: Recurring, process: int) -> Marker | None:
@@ -265,6 +307,7 @@ def marker_rows(ops: DeviceOps, sequence: OpSequence, markers: dict[int, Marker]
             **process_columns(ops, np.asarray(list(markers), dtype=np.int32)),
             "signature": np.asarray([marker.signature for marker in markers.values()], dtype=np.int64),
             "is_step": np.asarray([marker.is_step for marker in markers.values()], dtype=np.bool_),
+            "is_layer": np.asarray([marker.is_layer for marker in markers.values()], dtype=np.bool_),
             "last_called_ns": pa.array([called for called, _ in last], pa.int64()),
             "next_called_ns": pa.array([called for _, called in last], pa.int64()),
         }

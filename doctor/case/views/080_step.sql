@@ -7,8 +7,8 @@
 -- Work belongs to the step that launched it, however late it runs: `host_start_ns` to `host_end_ns` is when the host is in the step. `start_ns` to
 -- `end_ns` is how long the step takes: each is when the host is there and all that was launched before is done, so that the steps of a host that
 -- runs ahead of the device take the device's time. They are the host's times until 100_usual_step.
--- Reads the relations step_marker (of each process the operation that opens a step, whether it is more than a layer or a collective, and the
--- launches that the last step ends with) and sequence_op (all operations of the window) of doctor.case.arrays.markers.
+-- Reads the relations step_marker (of each process the operation that opens a step, whether it is more than a layer or a collective, whether what it
+-- opens is as much as a layer, and the launches that the last step ends with) and sequence_op (all operations of the window) of doctor.case.arrays.markers.
 CREATE TABLE _annotated_step AS
 WITH opened AS (
     -- a device that still works on what was launched before the recording begins late: steps that were launched meanwhile run in the window
@@ -50,7 +50,7 @@ candidate AS (
             bool_or(is_overlapping) OVER (PARTITION BY source_id, pid, tid, name) AS is_any_overlapping FROM spaced WHERE is_mark)
     JOIN sequence_op USING (source_id, pid) JOIN (SELECT source_id, pid, count(*) AS op_count FROM sequence_op GROUP BY ALL) USING (source_id, pid)
     WHERE mark_count < 3 AND NOT is_any_overlapping AND called_ns >= start_ns AND called_ns < end_ns
-        AND (source_id, pid) NOT IN (SELECT source_id, pid FROM step_marker WHERE is_step)
+        AND (source_id, pid) NOT IN (SELECT source_id, pid FROM step_marker WHERE is_step AND NOT is_layer)
     GROUP BY source_id, pid, tid, name
 ),
 chosen AS (
@@ -69,10 +69,10 @@ WHERE from_ns - first_mark.start_ns > 0.05 * (until_ns - from_ns) AND NOT contai
 
 CREATE TABLE step AS
 WITH marked AS (
-    SELECT source_id, pid, called_ns AS start_ns, is_step, last_called_ns, next_called_ns FROM sequence_op JOIN step_marker USING (source_id, pid, signature)
+    SELECT source_id, pid, called_ns AS start_ns, is_step, is_layer, last_called_ns, next_called_ns FROM sequence_op JOIN step_marker USING (source_id, pid, signature)
 ),
 ended AS (
-    SELECT source_id, pid, is_step, start_ns, last_called_ns, next_called_ns, lead(start_ns) OVER (PARTITION BY source_id, pid ORDER BY start_ns) AS end_ns FROM marked
+    SELECT source_id, pid, is_step, is_layer, start_ns, last_called_ns, next_called_ns, lead(start_ns) OVER (PARTITION BY source_id, pid ORDER BY start_ns) AS end_ns FROM marked
 ),
 usual AS (
     SELECT source_id, pid, median(end_ns - start_ns) AS length_ns FROM ended GROUP BY source_id, pid
@@ -82,7 +82,9 @@ structural AS (
         -- no step follows the last one, and what the host does after its launches is not seen: it is as long as most, and holds as many launches
         coalesce(ended.end_ns, least(next_called_ns, greatest(last_called_ns + 1, (start_ns + length_ns)::BIGINT,
             CASE WHEN until_ns - start_ns <= 1.5 * length_ns THEN until_ns END))) AS end_ns,
-        if(is_step, 'repeating work', 'repeating work, maybe layers') AS chosen_by
+        -- a layer that the host waits in is still one
+        CASE WHEN is_layer THEN 'repeating work, maybe layers of one attention each' WHEN is_step THEN 'repeating work'
+            ELSE 'repeating work, maybe layers' END AS chosen_by
     FROM ended JOIN usual USING (source_id, pid), steady_window
     WHERE (source_id, pid) NOT IN (SELECT source_id, pid FROM _annotated_step)
 ),

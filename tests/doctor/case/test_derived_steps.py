@@ -182,6 +182,36 @@ def test_a_wait_in_each_makes_the_same_work_steps() -> None:
     assert told_by(rows.derived()) == {"repeating work"}
 
 
+FLASH = "void pytorch_flash::flash_fwd_kernel"
+
+
+def add_waiting_layers(rows: Rows, count: int, *, num_attention: int = 1, size_bytes: int = 1) -> None:
+    """Products and attention, and a value that the host asks for behind each layer."""
+    at = 1_000.0
+    for _ in range(count):
+        for name in (GEMM, FLASH, GEMM, GEMM, ADD, GEMM) * num_attention:
+            rows.launched(name, at, at + 3, at + 13)
+            at += 20
+        rows.copy("dtoh", at + 3, at + 4, rows.call("cudaMemcpyAsync", at, at + 2), size_bytes=size_bytes)
+        rows.call("cudaStreamSynchronize", at + 3, at + 6)
+        at += 20
+
+
+def test_layers_that_ask_for_a_value_each_are_told_to_be_maybe_layers() -> None:
+    rows = Rows()
+    add_waiting_layers(rows, 24)
+    assert told_by(rows.derived()) == {"repeating work, maybe layers of one attention each"}
+
+
+@pytest.mark.parametrize(
+    ("num_attention", "size_bytes"), [(4, 1), (1, 4_096)], ids=["many layers", "a batch of results"]
+)
+def test_what_holds_many_layers_or_gives_its_results_is_a_step(num_attention: int, size_bytes: int) -> None:
+    rows = Rows()
+    add_waiting_layers(rows, 24, num_attention=num_attention, size_bytes=size_bytes)
+    assert told_by(rows.derived()) == {"repeating work"}
+
+
 def test_the_first_step_schedules_before_it_launches() -> None:
     rows = Rows()
     for step in range(4):

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tests.support.trace_builder import GEMM, HEAD_GEMM, Program, decode_step
+from tests.support.trace_builder import GEMM, HEAD_GEMM, LAYER, Program, decode_step
 from tests.support.verdicts import Clinic
 
 RULE = "sync-in-step"
@@ -73,3 +73,30 @@ def test_fires_on_a_wait_in_each_layer_of_a_single_prompt(clinic: Clinic) -> Non
     assert "80 waits" in verdicts.finding(RULE)["summary"]
     # 13 of 179 us a layer: the wait's own cost, the silence and two launches
     assert 1.05 < verdicts.finding(RULE)["gain"]["speedup_expected"] < 1.12
+
+
+def encoder_layers(program: Program, count: int, *, size_bytes: int, kernel_us: float = 40.0) -> None:
+    """Layers of an encoder, no mark among them, behind each of which the host asks for something."""
+    for _ in range(count):
+        for kernel in (*LAYER, GEMM, GEMM):
+            program.silence(25)
+            program.launch(kernel, kernel_us)
+        program.copy("DtoH pageable", size_bytes)
+        program.wait()
+
+
+def test_fires_on_a_value_that_is_read_in_each_layer_where_nothing_marks_a_step(clinic: Clinic) -> None:
+    program = Program()
+    encoder_layers(program, 240, size_bytes=1)
+    verdicts = clinic.verdicts(program)
+    finding = verdicts.finding(RULE)
+    assert "maybe layers" in verdicts.document["window"]["chosen_by"]
+    assert "waits for the device, one to 11 operations" in finding["summary"]
+    # 400 us of work, and 29 us until the first kernel of the next layer is launched
+    assert 1.04 < finding["gain"]["speedup_expected"] < 1.15
+
+
+def test_is_silent_on_the_one_wait_for_the_results_of_a_small_encoder(clinic: Clinic) -> None:
+    program = Program()
+    encoder_layers(program, 240, size_bytes=4096)
+    assert RULE not in clinic.verdicts(program).found
