@@ -118,3 +118,18 @@ def test_the_profiler_never_takes_all_of_a_silence() -> None:
     run, result = corrected(*probed(20.0, 105.0, ids=200))
     probe = np.flatnonzero(run.calls.own == 105)[10]
     assert result.quick.calls.silence[probe] == pytest.approx(0.15 * run.calls.silence[probe])
+
+
+def test_a_plan_takes_longer_on_a_slow_host_as_launches_do() -> None:
+    """Twice as slow as the quiet host: of a plan of 60 ms 30 are left, as of each launch half."""
+    calls, kernels = probed(20.0, probe_ns=105 * 2 ** (1 / 0.92), ids=0)
+    last = max(call.end for call in calls)
+    calls += [
+        Call("cuLibraryLoadData", last + 60_000, last + 60_100),
+        Call("cudaLaunchKernel", last + 60_101, last + 60_106),
+    ]
+    kernels = [*kernels, Kernel(last + 60_107, last + 60_110, len(calls))]
+    run, result = corrected(calls, kernels)
+    assert run.calls.silence[-2] == pytest.approx(60e6)
+    assert result.quick.calls.silence[-2] == pytest.approx(30e6, rel=0.02)
+    assert result.slow.calls.silence[-2] == pytest.approx(1.7 * 30e6, rel=0.02)
