@@ -4,8 +4,9 @@ The order (found on recordings with known causes): recordings that cannot be tru
 or hardware, then time.
 Among time causes a specific one (a wait, a copy, an allocation) stands before dispatch where its win is at least a
 twentieth of the window and half the win of dispatch, and no less grave, because the profiler inflates dispatch most.
-Everything else goes by its win, opportunities last. Whatever its place in this order, a low finding stands behind all
-that are medium or worse.
+A question is capped, since there may be nothing to cure; it stands where its whole share would put it, before dispatch
+where more hangs on it. Everything else goes by its win, opportunities last. Whatever its place in this order, a low
+finding stands behind all that are medium or worse.
 """
 
 from __future__ import annotations
@@ -128,17 +129,19 @@ def _place(suspect: Suspect, dispatch_share: float, dispatch: Severity, replayed
     if stage is Stage.OPPORTUNITY:
         return (3, -suspect.share, suspect.rule.about.id)
     least = max(SPECIFIC_LEAST_SHARE, SPECIFIC_LEAST_OF_DISPATCH * dispatch_share)
-    # a question is capped too, and is answered first where most of the time hangs on it
-    is_one_off = suspect.finding.max_severity <= Severity.LOW and not suspect.finding.question
-    leads = stage is Stage.SPECIFIC and suspect.share >= least and suspect.severity >= dispatch
+    is_question = bool(suspect.finding.question)
+    is_one_off = suspect.finding.max_severity <= Severity.LOW and not is_question
+    is_as_grave = suspect.share >= dispatch_share if is_question else suspect.severity >= dispatch
+    leads = stage is Stage.SPECIFIC and suspect.share >= least and is_as_grave
     if leads and not is_one_off:
         return (0, -_gravity(suspect, suspect.share), suspect.rule.about.id)
     return (2 if is_one_off else 1, -_gravity(suspect, suspect.share), suspect.rule.about.id)
 
 
 def _gravity(suspect: Suspect, share: float) -> float:
-    """Severity first, so that nothing graver stands below; then what is won."""
-    return float(suspect.severity) + min(share, 0.999)
+    """Severity first, so that nothing graver stands below; then what is won. Of a question, what hangs on it."""
+    severity = Severity.of_share(share) if suspect.finding.question and suspect.win is not None else suspect.severity
+    return float(severity) + min(share, 0.999)
 
 
 def _is_outspoken(suspect: Suspect, replayed: Severity) -> bool:

@@ -26,9 +26,10 @@ def costs(
     bound_share: float | None = None,
     group: str = "",
     cap: Severity = Severity.CRITICAL,
+    question: str = "",
 ) -> Suspect:
     """A time cause whose cure frees a share of the window."""
-    finding = Finding("summary", (), cure=Cure(()), cleared="looked guilty", max_severity=cap)
+    finding = Finding("summary", (), cure=Cure(()), cleared="looked guilty", max_severity=cap, question=question)
     return Suspect(rule(name, stage, group=group), finding, win(share, bound_share))
 
 
@@ -76,6 +77,23 @@ def test_a_cause_seen_once_stands_behind_those_that_come_back() -> None:
     once = costs("prefill", 0.5, Stage.GENERAL, cap=Severity.LOW)
     assert order(once, costs("waits", 0.1), costs("loads", 0.6, cap=Severity.INFO)) == ["waits", "prefill", "loads"]
     assert {finding.severity for finding in ranked(once).findings} == {Severity.LOW}
+
+
+def asks(name: str, share: float, cap: Severity = Severity.MEDIUM) -> Suspect:
+    """A question on which a share of the window hangs."""
+    return costs(name, share, cap=cap, question="were there requests?")
+
+
+def test_a_question_is_answered_first_where_more_hangs_on_it_than_any_cure_would_win() -> None:
+    assert order(costs("dispatch", 0.34, Stage.GENERAL), asks("sleeps", 0.55)) == ["sleeps", "dispatch"]
+    assert order(costs("copies", 0.34), asks("sleeps", 0.55)) == ["sleeps", "copies"]
+    assert {finding.severity for finding in ranked(asks("sleeps", 0.55)).findings} == {Severity.MEDIUM}
+
+
+def test_a_question_on_which_less_hangs_stands_behind() -> None:
+    assert order(asks("sleeps", 0.33), costs("dispatch", 0.34, Stage.GENERAL)) == ["dispatch", "sleeps"]
+    assert order(asks("sleeps", 0.33), costs("copies", 0.34)) == ["copies", "sleeps"]
+    assert order(asks("sleeps", 0.9, Severity.LOW), costs("copies", 0.06)) == ["copies", "sleeps"]
 
 
 def test_what_is_low_stands_behind_all_that_is_worse() -> None:
