@@ -33,7 +33,7 @@ CONTENDED_PHI_RANGE = (0.75, 1.0)
 """The same where threads of one process launch at the same time: they wait for each other's locks most of the time,
 profiler or no profiler. Nine recordings of one H200 by PyTorch's took 0.74 to 1.0 of their length without it."""
 LEAST_SHARE_BESIDE = 0.1
-"""Of a process's calls: a thread with fewer is in nobody's way."""
+"""Of the calls of a process's busiest thread: one with fewer is in nobody's way."""
 LEAST_PHI = 0.33
 """The smallest that was measured: what a bound has to allow for."""
 MEASURED_PHI_RANGE = (0.4, 1.0)
@@ -155,8 +155,9 @@ class _Host:
 def _is_contended(run: Run) -> bool:
     """True where two threads of one process launch at the same time."""
     count = np.bincount(run.calls.thread, run.calls.call_id >= 0, len(run.thread_process))
-    of_process = np.bincount(run.thread_process, count)
-    working = run.thread_process[count > LEAST_SHARE_BESIDE * of_process[run.thread_process]]
+    busiest = np.zeros(int(run.thread_process.max(initial=-1)) + 1)
+    np.maximum.at(busiest, run.thread_process, count)
+    working = run.thread_process[(count > LEAST_SHARE_BESIDE * busiest[run.thread_process])]
     return len(working) > len(np.unique(working))
 
 

@@ -1,14 +1,13 @@
 """The GPU waits for launches: the host takes longer to launch a kernel than the kernel takes to run.
 
-What happens: every kernel is launched by a call on the host. Eager PyTorch spends 5 to 30 us of Python, dispatcher and driver on each one; a decode step
-of a small batch needs a thousand kernels of 2 to 5 us. The stream runs empty after every kernel and the device idles until the next launch arrives.
+What happens: every kernel is launched by a call on the host. Eager PyTorch spends 5 to 30 us on each one; a decode step of a small batch needs a
+thousand kernels of 2 to 5 us. The stream runs empty after every kernel, and the device idles until the next launch arrives.
 
-How it is detected: a gap on the device counts as caused by dispatch when the operation that ends it started within 10 us of the return of its launch call,
-so that nothing stood in the queue. The gain is not the sum of those gaps, which would promise ten times too much: the run is replayed with launches of 1.5
-us and no ordinary silence between calls, and only in steps that come back at least three times. A prefill that happens once is not what a serving process
-spends its life in; it is reported as low at most. Where several threads of one process launch at the same time, each is replayed as a host of its own; the
-cure is one of them alone with the rows of all, as quick as launches are in which the others are not at work. A table of one load at two SM clocks shows it
-too: the device is not always busy, and the lower clock costs next to nothing.
+How it is detected: a gap on the device counts as caused by dispatch when the operation that ends it started within 10 us of the return of its launch,
+so that nothing stood in the queue. The gain is not the sum of those gaps, which would promise ten times too much: the run is replayed with launches of
+1.5 us and no ordinary silence between calls, and only in steps that come back at least three times. A prefill that happens once is low at most. Where
+several threads of one process launch at the same time, each is replayed as a host of its own; the cure is one of them alone with the rows of all, as
+quick as launches are in which the others are not at work. Threads that train are a question. A table of one load at two SM clocks shows it too.
 
 When it is not this: one long silence a step is `step-gap-scheduler`, and so is any silence between graphs that hold whole steps; waits for the device are
 `sync-in-step`; cudaMalloc between launches is `alloc-in-hot-loop`; code loading is `lazy-module-load`; the same work cut into pieces is
@@ -63,7 +62,7 @@ THRESHOLDS = {
     "launch_ns": Threshold(1_500, "ns a launch", source="a node of a graph, or a lean C++ loop: order of magnitude"),
 }
 
-SQL = """SELECT window_ns, device_count, busy_ns, idle_ns, gap_count, longest_start_ns, longest_end_ns, launch_count, step_count, kernel_median_ns, kernel_count, launch_interval_ns, same_count, marked_count, thread_count, repeated_share, load_ns, pause_idle_ns, lock_share, wait_count, graph_step_count, eager_step_count, (SELECT kind = 'generation' FROM program) AS is_generation, blocking_share, EXISTS (SELECT 1 FROM step WHERE chosen_by LIKE '%maybe layers of one attention each') AS is_of_layers
+SQL = """SELECT window_ns, device_count, busy_ns, idle_ns, gap_count, longest_start_ns, longest_end_ns, launch_count, step_count, kernel_median_ns, kernel_count, launch_interval_ns, same_count, marked_count, thread_count, repeated_share, load_ns, pause_idle_ns, lock_share, wait_count, graph_step_count, eager_step_count, (SELECT kind FROM program) AS program_kind, blocking_share, EXISTS (SELECT 1 FROM step WHERE chosen_by LIKE '%maybe layers of one attention each') AS is_of_layers
 FROM launch_scene
 """
 
@@ -93,7 +92,7 @@ class Dispatch(NamedTuple):
     wait_count: int
     graph_step_count: int
     eager_step_count: int
-    is_generation: bool | None
+    program_kind: str | None
     blocking_share: float | None
     is_of_layers: bool
 
@@ -136,18 +135,14 @@ class Dispatch(NamedTuple):
 def cure(*, recurring: bool) -> Cure:
     """Launches of 1.5 us, no ordinary silence, no housekeeping calls; in usual steps only where `recurring`."""
     where = "call.step_kind = 'usual'" if recurring else "true"
-    of_no = (
-        "(call.source_id, call.pid, call.tid, call.interval_id) NOT IN (SELECT source_id, pid, tid, interval_id FROM"
-    )
+    of_no = "(source_id, pid, tid, interval_id) NOT IN (SELECT source_id, pid, tid, interval_id FROM"
     uncaptured = f"{of_no} graph_capture)"  # what is launched in a capture is that capture's cost
     outside_loads = f"{uncaptured} AND {of_no} code_load)"
     calls = f"SELECT host_call_id FROM thread_call AS call WHERE {where}"
     launches = f"{calls} AND call_class = 'launch' AND {uncaptured}"
     others = f"{calls} AND call_class IN ('other', 'event', 'memset', 'module') AND {outside_loads}"
-    silences = (
-        f"SELECT host_call_id FROM thread_call AS call JOIN launch_pace USING (source_id, pid, tid)"
-        f" WHERE {where} AND silence_ns <= pause_ns AND {outside_loads}"
-    )
+    paced = f"SELECT host_call_id FROM thread_call AS call JOIN launch_pace USING (source_id, pid, tid) WHERE {where}"
+    silences = f"{paced} AND silence_ns <= pause_ns AND {outside_loads}"
     return Cure(
         steps=(
             CureStep(Target.HOST_CALL, Act.SET_DURATION_NS, launches, value=THRESHOLDS["launch_ns"].value),
@@ -190,46 +185,47 @@ def judge(row: Dispatch) -> Verdict:
             f"the device stood idle for {idle_share:.0%} of the window until the next launch came, but a step is replayed as a graph: {format_counted(row.launch_count, 'kernel launch', 'kernel launches')} in {format_counted(row.step_count, 'step')}"
         )
     if row.is_crowded:
-        return _crowded(row, idle_share)
+        return _training(_crowded(row, idle_share)) if row.program_kind == "training" else _crowded(row, idle_share)
     recurring = row.has_steps
     quick = cure(recurring=recurring)
     if (row.blocking_share or 0) >= THRESHOLDS["min_blocking"].value:  # what waits for its kernel goes on to do so
         quick = replace(quick, steps=quick.steps[1:])
-    kernels = format_counted(row.kernel_count, "kernel")
-    per_step = f"{row.launch_count / row.step_count:,.0f} launches a step" if recurring else kernels
+    launches = row.launch_count / row.step_count if recurring else row.launch_count
+    per_step = f"{launches:,.0f} launches a step" if recurring else format_counted(row.kernel_count, "kernel")
     if row.replays_graphs:
         per_step = f"{row.graph_step_count} steps replay graphs, {row.eager_step_count} launch each kernel"
     return Finding(
-        summary=f"the device ran out of work {format_counted(row.gap_count, 'time')} and stood idle for {idle_share:.0%} of the window"
-        f" until the next launch came ({per_step}, median kernel {(row.kernel_median_ns or 0) / 1e3:.1f} us)",
-        evidence=(
-            Evidence("idle with an empty queue", idle_share, "share of window"),
-            Evidence(
-                "launches per step", row.launch_count / row.step_count if recurring else row.launch_count, "launches"
-            ),
-            Evidence("median kernel", (row.kernel_median_ns or 0) / 1e3, "us"),
+        summary=f"the device ran out of work {format_counted(row.gap_count, 'time')} and stood idle for {idle_share:.0%} of the window until the next launch came ({per_step}, median kernel {(row.kernel_median_ns or 0) / 1e3:.1f} us)",
+        evidence=_evidence(
+            row,
+            Evidence("launches per step" if recurring else "launches", launches, "launches"),
             Evidence("usual time from launch to launch", (row.launch_interval_ns or 0) / 1e3, "us"),
-            Evidence(
-                "longest wait for a launch",
-                ((row.longest_end_ns or 0) - row.longest_start_ns) / 1e3,
-                "us",
-                Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns),
-            ),
-            Evidence("device busy", row.busy_ns / (row.window_ns * row.device_count), "share of window"),
         ),
         cure=quick,
         confidence=0.9 if recurring else 0.6,
-        cleared=f"the queue ran empty {format_counted(row.gap_count, 'time')}, but in the steps that come back the launches keep ahead"
-        " of the device",
+        cleared=f"the queue ran empty {format_counted(row.gap_count, 'time')}, but in the steps that come back the launches keep ahead of the device",
         fixes=_fixes(row),
         max_severity=Severity.CRITICAL if recurring or row.repeats_one_kernel else Severity.LOW,
+    )
+
+
+def _evidence(row: Dispatch, *told: Evidence) -> tuple[Evidence, ...]:
+    """What every form of the problem shows, around what is its own."""
+    window_ns, longest_ns = row.window_ns * row.device_count, (row.longest_end_ns or 0) - (row.longest_start_ns or 0)
+    longest = Where(start_ns=row.longest_start_ns, end_ns=row.longest_end_ns)
+    return (
+        Evidence("idle with an empty queue", (row.idle_ns or 0) / window_ns, "share of window"),
+        *told,
+        Evidence("median kernel", (row.kernel_median_ns or 0) / 1e3, "us"),
+        Evidence("longest wait for a launch", longest_ns / 1e3, "us", longest),
+        Evidence("device busy", row.busy_ns / window_ns, "share of window"),
     )
 
 
 def _fixes(row: Dispatch) -> tuple[Fix, ...]:
     """Graphs for the steps that have none; where a step waits inside, a graph comes second."""
     if row.replays_graphs:
-        left = "steps with prompts" if row.is_generation else "steps of other shapes"
+        left = "steps with prompts" if row.program_kind == "generation" else "steps of other shapes"
         told = f"{row.graph_step_count} steps replay graphs already; the {row.eager_step_count} that do not are {left}, or larger ones"
         first = {fix.target: fix for fix in reversed(FIXES)}
         return tuple(replace(first[target], setting=setting, why=told) for target, setting in WIDER_GRAPHS.items())
@@ -237,27 +233,22 @@ def _fixes(row: Dispatch) -> tuple[Fix, ...]:
         return ()
     waited = "waits out of the layers" if row.is_of_layers else f"{row.waits_per_step:,.0f} waits out of the step"
     waits = f"first take the {waited} (.item(), nonzero, .cpu(), synchronize: no graph can hold them); then"
-    able = [fix for fix in FIXES if fix.target != "engine" or "--layer-boundary free" in fix.setting]
-    return tuple(
-        replace(fix, setting=f"{waits} {fix.setting}") if fix.target in {"pytorch", "transformers"} else fix
-        for fix in able
-    )
+    able = (fix for fix in FIXES if fix.target != "engine" or "--layer-boundary free" in fix.setting)
+    to_graph = {"pytorch", "transformers"}
+    return tuple(replace(fix, setting=f"{waits} {fix.setting}") if fix.target in to_graph else fix for fix in able)
 
 
 def _crowded(row: Dispatch, idle_share: float) -> Finding:
     """Threads that stand in each other's way."""
-    is_locked = (row.lock_share or 0) >= 0.05
-    lock = f", {row.lock_share:.0%} of it in waits as for Python's interpreter lock" if is_locked else ""
+    locked = row.lock_share or 0
+    lock = f", {locked:.0%} of it in waits as for Python's interpreter lock" if locked >= 0.05 else ""
     return Finding(
-        summary=f"{row.thread_count} threads of one process launch at the same time{lock}; the device ran out of work"
-        f" {format_counted(row.gap_count, 'time')} and stood idle for {idle_share:.0%} of the window until the next launch came"
+        summary=f"{row.thread_count} threads of one process launch at the same time{lock}; the device ran out of work {format_counted(row.gap_count, 'time')} and stood idle for {idle_share:.0%} of the window until the next launch came"
         f" ({format_counted(row.kernel_count, 'kernel')}, median {(row.kernel_median_ns or 0) / 1e3:.1f} us)",
-        evidence=(
-            Evidence("idle with an empty queue", idle_share, "share of window"),
+        evidence=_evidence(
+            row,
             Evidence("the same without loads and pauses", row.free_share, "share of window"),
             Evidence("threads that launch at the same time", float(row.thread_count or 0), "threads"),
-            Evidence("median kernel", (row.kernel_median_ns or 0) / 1e3, "us"),
-            Evidence("device busy", row.busy_ns / (row.window_ns * row.device_count), "share of window"),
         ),
         cure=BATCHED,
         confidence=0.85,
@@ -267,11 +258,24 @@ def _crowded(row: Dispatch, idle_share: float) -> Finding:
     )
 
 
+def _training(crowd: Finding) -> Finding:
+    """Each thread trains a model of its own: no batch holds them, and their backward passes share a thread."""
+    return replace(
+        crowd,
+        summary=f"{crowd.summary}; backward passes of one process take turns on the one thread that PyTorch has for a device",
+        cure=cure(recurring=False),
+        confidence=0.6,
+        label=crowd.label.replace("launch in each other's way", "train in each other's way, for how much?"),
+        fixes=(*CROWD_FIXES[1:], STACKED_MODELS, *FIXES[1:2]),
+        max_severity=Severity.MEDIUM,
+        question="time one of the threads alone: where it takes much less than all together, each wants a process of its own.",
+    )
+
+
 CLOCK_SQL = """
 SELECT fast / slow AS clock_ratio, fast_hz / slow_hz AS ratio, slow_busy_share FROM (
     SELECT try_cast(regexp_extract(slow_told, '[0-9.]+') AS DOUBLE) AS slow, try_cast(regexp_extract(fast_told, '[0-9.]+') AS DOUBLE) AS fast,
-        slow_hz, fast_hz, slow_busy_share FROM bench_comparison WHERE regexp_matches(word, 'clock') AND slow_hz > 0)
-WHERE slow > 0 AND fast >= $min_clock_ratio * slow ORDER BY clock_ratio DESC LIMIT 1
+        slow_hz, fast_hz, slow_busy_share FROM bench_comparison WHERE regexp_matches(word, 'clock') AND slow_hz > 0) WHERE slow > 0 AND fast >= $min_clock_ratio * slow ORDER BY clock_ratio DESC LIMIT 1
 """
 
 
@@ -314,7 +318,13 @@ CROWD_FIXES = (
         source="https://docs.nvidia.com/deploy/mps/index.html",
     ),
 )
-
+STACKED_MODELS = Fix(
+    "pytorch",
+    "models of one shape as one: torch.func.stack_module_state and vmap over torch.func.functional_call",
+    "one launch does the work of all models",
+    source="https://docs.pytorch.org/tutorials/intermediate/ensembling.html",
+)
+_CAPTURABLE = "--cuda-graphs --attention auto --kv paged --layer-boundary free --staging pinned --moe-routing grouped"
 FIXES = (
     Fix(
         "pytorch",
@@ -349,29 +359,21 @@ FIXES = (
     ),
     Fix(
         "transformers",
-        'generate(..., cache_implementation="static") after'
-        ' model.forward = torch.compile(model.forward, mode="reduce-overhead")',
+        'generate(..., cache_implementation="static") after model.forward = torch.compile(model.forward, mode="reduce-overhead")',
         "a static cache keeps shapes fixed, so that the step can be captured",
         source="https://huggingface.co/docs/transformers/llm_optims",
         fits=(ProgramKind.GENERATION,),
     ),
-    Fix(
-        "engine",
-        "--cuda-graphs",
-        "a decode step is one graph launch",
-        source="python -m engine bench --help",
-    ),
-    Fix(
-        "engine",
-        "--cuda-graphs --attention auto --kv paged --layer-boundary free --staging pinned --moe-routing grouped",
-        "leaves out what keeps a step from being recorded as a graph",
-        source="python -m engine bench --help",
-    ),
-    Fix(
-        "engine",
-        "--cuda-graphs --attention auto --kv paged --layer-boundary free --staging pinned --moe-routing grouped --weight-offload 0",
-        "and keeps the weights on the device, where they fit: a graph cannot wait for the host",
-        source="python -m engine bench --help",
+    *(
+        Fix("engine", setting, why, source="python -m engine bench --help")
+        for setting, why in (
+            ("--cuda-graphs", "a decode step is one graph launch"),
+            (_CAPTURABLE, "leaves out what keeps a step from being recorded as a graph"),
+            (
+                f"{_CAPTURABLE} --weight-offload 0",
+                "keeps the weights on the device too: a graph cannot wait for the host",
+            ),
+        )
     ),
 )
 
@@ -380,8 +382,7 @@ WIDER_GRAPHS = {
     "pytorch": 'pad prompts to a few lengths and capture a graph for each, or torch.compile(model, mode="reduce-overhead") over padded prompts',
     "vllm": '--compilation-config \'{"cudagraph_mode": "FULL_AND_PIECEWISE"}\' and a larger --max-cudagraph-capture-size',
     "sglang": "drop --disable-piecewise-cuda-graph (in older versions --enable-piecewise-cuda-graph); --piecewise-cuda-graph-max-tokens 2048",
-    "tensorrt-llm": "prefill_cuda_graph_backend: piecewise, prefill_capture_num_tokens: [...] (before 1.4 torch_compile_config:"
-    " {enable_piecewise_cuda_graph: true, capture_num_tokens: [...]})",
+    "tensorrt-llm": "prefill_cuda_graph_backend: piecewise, prefill_capture_num_tokens: [...] (before 1.4 torch_compile_config: {enable_piecewise_cuda_graph: true, capture_num_tokens: [...]})",
     "engine": "--cuda-graphs --max-cudagraph-capture-size 2048, or as many tokens as a step with prompts holds (--max-num-batched-tokens)",
 }
 
@@ -392,9 +393,8 @@ RULE = Rule(
     row=Dispatch,
     judge=judge,
     fixes=FIXES,
-    verify="record again: one graph launch a step instead of hundreds of kernel launches, idle with an empty queue under"
-    " 5 % of the window. To be sure beforehand: lower the SM clock by 30 %; a dispatch-bound step gets less than 10 %"
-    " slower.",
+    verify="record again: one graph launch a step instead of hundreds of kernel launches, idle with an empty queue under 5 % of the window."
+    " To be sure beforehand: lower the SM clock by 30 %; a dispatch-bound step gets less than 10 % slower.",
     doc=__doc__,
     also=(Sign(("bench_comparison",), ("bench-table",), CLOCK_SQL, Clocks, judge_clocks),),
 )

@@ -1,4 +1,4 @@
--- crowded_launch: processes of which several threads launch at the same time, those that launch a tenth of the work or more counted. They take turns
+-- crowded_launch: processes of which several threads launch at the same time, those counted that launch a tenth or more of what the busiest does. They take turns
 -- where a backward pass launches from a thread of its own: then one call in a hundred or fewer is of another thread than the one before. Threads
 -- that each run the model change places all the time. `repeated_share` is the share of distinct kernels (by name and grid) that a thread launched
 -- three times or more, 1 where others are one launch in fifty at most: close to 1 where all threads go through the same passes again and again. `lock_share` is the share of the threads' time in
@@ -7,7 +7,7 @@ CREATE TABLE crowded_launch AS
 WITH worker AS (
     SELECT source_id, pid, launcher_id FROM launching_thread JOIN launcher USING (source_id, pid, tid)
     GROUP BY source_id, pid, launcher_id
-    QUALIFY sum(op_count) >= 0.1 * sum(sum(op_count)) OVER (PARTITION BY source_id, pid)
+    QUALIFY sum(op_count) >= 0.1 * max(sum(op_count)) OVER (PARTITION BY source_id, pid)  -- of twenty alike none does a tenth of all
 ),
 crowd AS (
     SELECT source_id, pid, count(*) AS thread_count FROM worker GROUP BY source_id, pid HAVING count(*) > 1

@@ -63,6 +63,23 @@ def test_threads_of_two_processes_are_each_the_first_of_theirs() -> None:
     assert launchers(rows) == {1: 0}
 
 
+def test_many_threads_that_do_alike_are_a_crowd_though_none_does_a_tenth_of_all() -> None:
+    rows = Rows()
+    for place in range(10):
+        for tid in range(1, 17):
+            launch(rows, tid, 500 * place + 20 * tid, 500 * place + 20 * tid + 25)
+    assert rows.derived().execute("SELECT thread_count FROM crowded_launch").fetchall() == [(16,)]
+
+
+def test_a_thread_that_launches_next_to_nothing_is_in_nobodys_way() -> None:
+    rows = Rows()
+    for place in range(100):
+        launch(rows, 1, 20 * place, 20 * place + 10)
+        if place % 12 == 0:
+            launch(rows, 2, 20 * place + 5, 20 * place + 12)
+    assert rows.derived().execute("SELECT thread_count FROM crowded_launch").fetchall() == []
+
+
 @pytest.fixture(scope="module")
 def crowd() -> duckdb.DuckDBPyConnection:
     """A thread launches every 20 us; then a second one does too, and each needs 50 us."""

@@ -4,6 +4,7 @@ from tests.support.trace_builder import ADD, FLASH, GEMM, HEAD_GEMM, LAYER, Prog
 from tests.support.verdicts import Clinic
 
 RULE = "host-dispatch-bound"
+BACKWARD = "void at::native::(anonymous namespace)::layer_norm_grad_input_kernel"
 
 
 def test_fires_when_kernels_are_shorter_than_their_launches(clinic: Clinic) -> None:
@@ -106,6 +107,33 @@ def test_a_backward_pass_on_a_thread_of_its_own_is_no_crowd(clinic: Clinic) -> N
         with program.thread(5151):
             forward_pass(program)
     assert "threads" not in clinic.verdicts(program).finding(RULE)["title"]
+
+
+def _training(thread_count: int) -> Program:
+    """Threads that train a model each; the backward passes of all come from one thread, which does most of the work."""
+    program = Program()
+    for _ in range(25):
+        for kernel in (GEMM, ADD, GEMM):
+            for thread in range(thread_count):
+                with program.thread(9_000 + thread):
+                    program.silence(15)
+                    program.launch(kernel, 3)
+                with program.thread(5_151):
+                    for _ in range(2):
+                        program.silence(10)
+                        program.launch(BACKWARD, 3)
+    return program
+
+
+def test_threads_that_train_at_the_same_time_are_asked_what_they_take_alone(clinic: Clinic) -> None:
+    verdicts = clinic.verdicts(_training(4))
+    finding = verdicts.finding(RULE)
+    assert verdicts.first == RULE
+    assert finding["title"].endswith("5 threads train in each other's way, for how much?")
+    assert "backward passes of one process take turns" in finding["summary"]
+    assert finding["severity"] == "medium"
+    assert finding["gain"] is None
+    assert all("as one batch" not in fix["setting"] for fix in finding["fixes"])
 
 
 def _threads(kernel_us: float) -> Program:
