@@ -8,6 +8,8 @@ CONFIDENCE = 0.95
 """Of the intervals of speed-ups."""
 LEAST_TOLD = 0.01
 """A smaller change is none: clocks and hosts vary by as much from run to run."""
+LEAST_OF_FEW = 0.2
+"""Of one or two steps a smaller change may be chance: single steps of one run differ by as much."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class Speed:
     def is_beyond_chance(self) -> bool:
         """False where the two cannot be told apart: no difference is within the interval, or in the third digit."""
         if self.low is None or self.high is None:
-            return abs(self.speedup - 1.0) >= LEAST_TOLD
+            return max(self.speedup, 1.0 / self.speedup) >= 1.0 + LEAST_OF_FEW
         return not self.low <= 1.0 <= self.high and abs(self.speedup - 1.0) >= LEAST_TOLD
 
     @property

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from doctor.comparison.outcome import CONFIDENCE, Comparison, KernelChange, LeftOut, Speed, Unseen
+from doctor.comparison.outcome import CONFIDENCE, LEAST_TOLD, Comparison, KernelChange, LeftOut, Speed, Unseen
 from doctor.reports import wording
 from doctor.reports.collecting import recipe_for
 from doctor.reports.presentation import Presentation
@@ -99,6 +99,9 @@ def _without_difference(comparison: Comparison, subject: str, speed: Speed) -> T
     times = format_ns(speed.before_seconds * 1e9), format_ns(speed.after_seconds * 1e9)
     took = f"takes {times[0]} in both" if times[0] == times[1] else f"took {times[0]} and now takes {times[1]}"
     chance = "chance and what the recorders take" if comparison.recorders else "chance"
+    if not speed.has_interval and abs(speed.speedup - 1.0) >= LEAST_TOLD:
+        counts = f"{speed.before_count} and {speed.after_count}"
+        return Text.assemble(f"{subject} {took}: ", (f"too few to tell that from {chance} ({counts} of them)", "bold"))
     beyond = f" beyond {chance}" if speed.has_interval and speed.speedup != 1.0 else ""
     return Text.assemble(f"{subject} {took}: ", (f"no difference{beyond}", "bold"))
 

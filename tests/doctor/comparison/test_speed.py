@@ -63,6 +63,12 @@ def test_few_steps_have_no_interval() -> None:
     assert (speed.speedup, speed.low, speed.high) == (2.0, None, None)
 
 
+@pytest.mark.parametrize(("after", "is_told"), [(1.03, False), (0.9, False), (1.3, True), (0.7, True)])
+def test_of_two_steps_a_small_change_is_told_from_chance_by_nothing(after: float, is_told: bool) -> None:
+    (speed,) = speeds({"usual": [1.0, 1.0]}, {"usual": [after, after]})
+    assert speed.is_beyond_chance == is_told
+
+
 def test_kinds_of_step_are_compared_with_their_like() -> None:
     before = {"prefill": [5.0], "decode": [1.0, 1.0, 1.0, 1.0, 1.0, 1.0], "usual": [9.0]}
     after = {"decode": [0.5] * 6, "prefill": [4.0], "other": [1.0]}

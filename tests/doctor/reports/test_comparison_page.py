@@ -112,3 +112,10 @@ def test_what_the_other_run_could_not_show_is_neither_gone_nor_new() -> None:
     assert "Could not be seen in AFTER, since it holds no samples of NVML or nvidia-smi: foreign-gpu-process" in page
     assert "Could not be seen in AFTER, since it holds no calls of the host: sync-in-step" in page
     assert "Could not be seen in BEFORE, since part of it could not be read: comm-exposed" in page
+
+
+def test_two_steps_tell_no_small_change() -> None:
+    few = (Speed("usual", 2, 2, 0.0596, 0.0614, 0.97, None, None, True),)
+    assert first_line(speeds=few).endswith("too few to tell that from chance (2 and 2 of them)")
+    far = (Speed("usual", 2, 2, 0.0596, 0.0298, 2.0, None, None, True),)
+    assert first_line(speeds=far).endswith("2.0x faster")
