@@ -1,4 +1,4 @@
-"""Weights or KV blocks cross the link every step, and the step waits for the link.
+"""Weights or KV blocks come over the link every step, and the step waits for the link.
 
 What happens: a model that is kept in host memory is copied up layer by layer, again for every step; a cache that is kept there goes down when it has
 grown and comes back before it is read. The link carries a fiftieth of what device memory does; the step is as long as the copies, however fast the

@@ -136,6 +136,30 @@ def test_threads_that_train_at_the_same_time_are_asked_what_they_take_alone(clin
     assert all("as one batch" not in fix["setting"] for fix in finding["fixes"])
 
 
+def test_a_trainer_is_told_of_the_fused_optimizer_first(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(6):
+        forward_pass(program)
+        for _ in range(60):
+            program.silence(12)
+            program.launch(BACKWARD, 3)
+        program.wait()
+    settings = [fix["setting"] for fix in clinic.verdicts(program).finding(RULE)["fixes"]]
+    assert "fused=True" in settings[0]
+    assert all("sequences" not in setting for setting in settings)
+
+
+def test_a_decoder_is_told_of_batches_behind_graphs(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(6):
+        with program.annotation("decode_step"):
+            decode_step(program)
+    settings = [fix["setting"] for fix in clinic.verdicts(program).finding(RULE)["fixes"]]
+    assert "CUDAGraph" in settings[0]
+    assert "more sequences in each step" in settings[1]
+    assert all("fused=True" not in setting for setting in settings)
+
+
 def _threads(kernel_us: float) -> Program:
     """Four threads that take a request each, through the same layers; each of them builds a plan at its first use."""
     program = Program()
