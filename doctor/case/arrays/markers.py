@@ -200,7 +200,10 @@ def _is_as_much_as_a_layer(ops: DeviceOps, sequence: OpSequence, process: int, m
     attention = of["attention"] or of["softmax"]
     least, most = (share * marker.count for share in PRODUCTS_OF_ONE_LAYER)
     is_one = abs(attention - marker.count) <= NEAR_PASSES * marker.count
-    return is_one and least <= of["gemm"] <= most and not of["graph"]
+    if not is_one or not least <= of["gemm"] <= most:
+        return False
+    called = sequence.called[here][sequence.signature[here] == marker.signature]
+    return len(np.unique(called)) > 0.5 * len(called)  # one call for many kernels launches a graph
 
 
 def _round_trip(found: Recurring, process: int) -> Marker | None:

@@ -16,12 +16,24 @@ WITH opened AS (
         greatest(max(called_ns) - min(called_ns), 1) AS launching_ns
     FROM sequence_op, steady_window GROUP BY source_id, pid, from_ns
 ),
-ranged AS (
-    SELECT source_id, pid, tid, text.text AS text, end_ns + shift_ns AS end_ns, if(starts_with(text.text, 'Optimizer.'),
-        lag(end_ns) OVER (PARTITION BY source_id, pid, tid, name_id ORDER BY start_ns), start_ns) + shift_ns AS start_ns
+told AS (
+    SELECT source_id, pid, tid, text.text AS text, name_id, start_ns + shift_ns AS start_ns, end_ns + shift_ns AS end_ns,
+        starts_with(text.text, 'Optimizer.') AS is_optimizer
     FROM nvtx_range JOIN timeline_source USING (source_id) JOIN text ON text_id = name_id
     WHERE end_ns IS NOT NULL AND range_kind <> 'mark'
         AND regexp_matches(lower(text.text), 'step|decode|iteration|forward|execute_|generate_token|run_batch')
+),
+-- several optimizers of one kind step one after the other, with no pass between them: they end one step
+optimized AS (
+    SELECT *, count(*) FILTER (since_ns IS NULL OR since_ns >= 0.2 * longest_ns) OVER (PARTITION BY source_id, pid, tid, name_id ORDER BY start_ns) AS place FROM (
+        SELECT *, max(since_ns) OVER (PARTITION BY source_id, pid, tid, name_id) AS longest_ns FROM (
+            SELECT *, start_ns - lag(end_ns) OVER (PARTITION BY source_id, pid, tid, name_id ORDER BY start_ns) AS since_ns FROM told WHERE is_optimizer))
+),
+ranged AS (
+    SELECT source_id, pid, tid, text, start_ns, end_ns FROM told WHERE NOT is_optimizer
+    UNION ALL
+    SELECT source_id, pid, tid, text, lag(end_ns) OVER (PARTITION BY source_id, pid, tid, text ORDER BY place), end_ns
+    FROM (SELECT source_id, pid, tid, text, place, max(end_ns) AS end_ns FROM optimized GROUP BY ALL)
 ),
 named AS (
     SELECT source_id, pid, tid, start_ns, end_ns, launching_ns, regexp_replace(text, '\d+', '#', 'g') AS name,

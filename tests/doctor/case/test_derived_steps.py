@@ -128,6 +128,28 @@ def test_an_optimizer_ends_its_step_and_is_none_itself() -> None:
     assert len(steps(case)) in {5, 6}
 
 
+def test_optimizers_of_one_kind_that_follow_each_other_end_one_step() -> None:
+    rows = trained(6)
+    for step in range(6):
+        optimized = 1_000 + STEP_US * step + 340 + 1_000 + 240
+        rows.annotation("Optimizer.step#AdamW.step", optimized, optimized + 20)
+    found = steps(rows.derived())
+    assert len(found) in {5, 6}
+    assert all(end_us - start_us == pytest.approx(STEP_US) for start_us, end_us in found[1:])
+
+
+def test_optimizers_with_a_pass_before_each_end_a_step_each() -> None:
+    """Two networks that train against each other: a pass of one, then a pass of the other."""
+    rows = Rows()
+    for step in range(12):
+        start = 1_000 + STEP_US * step / 2
+        at = add_pass(rows, start)
+        rows.annotation("Optimizer.step#Adam.step", at + 100, at + 300)
+    found = steps(rows.derived())
+    assert len(found) >= 11
+    assert all(end_us - start_us == pytest.approx(STEP_US / 2) for start_us, end_us in found[1:])
+
+
 def test_a_marked_step_goes_before_the_optimizer_in_it() -> None:
     assert told_by(trained(6, "ProfilerStep##").derived()) == {"nvtx:ProfilerStep#"}
 
