@@ -53,6 +53,11 @@ def format_counted(count: float, noun: str, plural: str = "") -> str:
     return f"{format_count(count)} {noun if count == 1 else plural or f'{noun}s'}"
 
 
+def format_stated(amount: str, *, is_confirmed: bool) -> str:
+    """A figure of the data sheet, marked where no public document of the vendor states it."""
+    return amount if is_confirmed else f"{amount}, unconfirmed: its vendor publishes no data sheet"
+
+
 def parse_ns(text: str) -> int:
     """Nanoseconds of a time such as `1.2s`, `340 ms`, `15us` or plain `1200000`.
 

@@ -18,6 +18,7 @@ replica are the better cure: `tp-too-wide` comes first. Over several hosts see `
 from typing import NamedTuple
 
 from doctor.rule import About, Cleared, Evidence, Finding, Fix, Rule, Severity, Stage, Threshold, Verdict
+from doctor.units import format_stated
 
 ABOUT = About(
     id="interconnect-slow",
@@ -74,6 +75,7 @@ class Wires(NamedTuple):
     compute_major: int | None
     nvlink_bytes_per_s: float | None
     pcie_generation: int | None
+    is_confirmed: bool
     is_pcie_told: bool
     is_no_peer_told: bool
     width_count: float | None
@@ -158,7 +160,8 @@ def _signs(row: Wires) -> list[str]:
         and row.bus_bytes_per_s < THRESHOLDS["min_rate_share"].value * reachable
     ):
         found.append(
-            f"a collective reaches {row.bus_bytes_per_s / 1e9:.0f} GB/s, the link could carry {reachable / 1e9:.0f}"
+            f"a collective reaches {row.bus_bytes_per_s / 1e9:.0f} GB/s, the link could carry"
+            f" {format_stated(f'{reachable / 1e9:.0f}', is_confirmed=row.is_confirmed)}"
         )
     return found
 

@@ -16,6 +16,7 @@ request and make room for KV cache; where that was the aim, throughput is the pr
 from typing import NamedTuple
 
 from doctor.rule import About, Cleared, Evidence, Finding, Fix, Rule, Severity, Sign, Stage, Threshold, Verdict
+from doctor.units import format_stated
 
 ABOUT = About(
     id="tp-too-wide",
@@ -77,7 +78,7 @@ def judge(row: Scaling) -> Verdict:
 
 
 FITTING_SQL = """
-SELECT plan.tensor_parallel_count, plan.width_count, weight_bytes, parameter_count, memory_bytes,
+SELECT plan.tensor_parallel_count, plan.width_count, weight_bytes, parameter_count, memory_bytes, is_confirmed,
     (SELECT slow_pair_count > 0 OR is_p2p_off OR refused_pair_count > 0 OR shm_count > p2p_count FROM wiring) AS is_link_slow,
     (SELECT worst_kind FROM wiring) AS worst_kind,
     CASE WHEN plan.collective_count > 0 THEN (SELECT avg(exposed_communication_ns / (until_ns - from_ns)) FROM device_busy, steady_window) END AS exposed_share,
@@ -96,6 +97,7 @@ class Fit(NamedTuple):
     weight_bytes: int | None
     parameter_count: int | None
     memory_bytes: int | None
+    is_confirmed: bool
     is_link_slow: bool | None
     worst_kind: str | None
     exposed_share: float | None
@@ -127,7 +129,7 @@ def judge_fit(row: Fit) -> Verdict:
     if not pays:
         return None
     return Finding(
-        summary=f"the model fits on one device (weights {share:.0%} of its memory) and is spread over {width:.0f}; {'; '.join(pays)}; {width:.0f}"
+        summary=f"the model fits on one device (weights {format_stated(f'{share:.0%} of its memory', is_confirmed=row.is_confirmed)}) and is spread over {width:.0f}; {'; '.join(pays)}; {width:.0f}"
         " replicas give more, unless the latency of one request or room for KV cache was the aim",
         evidence=(
             Evidence("weights", share, "of one device's memory"),

@@ -16,6 +16,7 @@ loss is small and the finding is low.
 from typing import NamedTuple
 
 from doctor.rule import About, Cleared, Evidence, Finding, Fix, Rule, Severity, Sign, Stage, Threshold, Verdict, Where
+from doctor.units import format_stated
 
 ABOUT = About(
     id="pcie-link-degraded",
@@ -46,7 +47,7 @@ shared AS (
     SELECT count(*) AS connection_count FROM nccl_connection WHERE transport IN ('p2p', 'shm')
 )
 SELECT device_id, name, pcie_rate_bytes_per_s, pcie_rate_max_bytes_per_s, pcie_generation, pcie_generation_max, pcie_lanes_count,
-    pcie_lanes_max_count, busy_count, best_rate_bytes_per_s, seen_count, copy_share, op_count,
+    pcie_lanes_max_count, is_link_unconfirmed, busy_count, best_rate_bytes_per_s, seen_count, copy_share, op_count,
     (link_count > 0 AND nvlink_count = 0 OR connection_count > 0 AND link_count > nvlink_count) AS is_collective_over_pcie
 FROM gpu_link_state, copied, wired, shared
 ORDER BY device_id
@@ -64,6 +65,7 @@ class Link(NamedTuple):
     pcie_generation_max: int
     pcie_lanes_count: int
     pcie_lanes_max_count: int | None
+    is_link_unconfirmed: bool
     busy_count: int
     best_rate_bytes_per_s: float
     seen_count: int
@@ -93,8 +95,8 @@ def judge(row: Link) -> Verdict:
     )
     severity = Severity.HIGH if crosses or share < 0.3 else Severity.LOW if row.op_count else Severity.MEDIUM
     return Finding(
-        summary=f"GPU {row.device_id}: PCIe gen{row.pcie_generation} x{row.pcie_lanes_count} under load, gen{row.pcie_generation_max}"
-        f" x{most_lanes} is possible: {share:.0%} of the speed (low: {what}){others}",
+        summary=f"GPU {row.device_id}: PCIe gen{row.pcie_generation} x{row.pcie_lanes_count} under load, "
+        f"{format_stated(f'gen{row.pcie_generation_max} x{most_lanes}', is_confirmed=not row.is_link_unconfirmed)} is possible: {share:.0%} of the speed (low: {what}){others}",
         evidence=(
             Evidence("link speed under load", share, "of its most", Where(device_id=row.device_id)),
             Evidence("link speed", row.pcie_rate_bytes_per_s, "bytes/s"),

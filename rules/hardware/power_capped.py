@@ -17,6 +17,7 @@ device is `thermal-throttle`; a clock that somebody set is `clocks-locked-low`.
 from typing import NamedTuple
 
 from doctor.rule import About, Cleared, Evidence, Finding, Fix, Rule, Severity, Stage, Threshold, Verdict, Where
+from doctor.units import format_stated
 
 ABOUT = About(
     id="power-capped",
@@ -43,7 +44,7 @@ THRESHOLDS = {
 SQL = """
 SELECT state.device_id, state.name, busy_count, reasoned_count, power_cap_count, power_brake_count, thermal_count, sm_clock_hz, sm_clock_max_hz,
     memory_clock_hz, memory_clock_max_hz, power_watts, power_limit_watts,
-    coalesce(power_limit_default_watts, power_stated_watts) AS default_watts, power_limit_default_watts IS NOT NULL AS is_default_known,
+    coalesce(power_limit_default_watts, power_stated_watts) AS default_watts, power_limit_default_watts IS NOT NULL AS is_default_known, coalesce(is_confirmed, true) AS is_confirmed,
     (SELECT avg(busy_ns / (until_ns - from_ns)) FROM device_busy, steady_window) AS recorded_busy_share, temperature_celsius
 FROM gpu_busy_state AS state LEFT JOIN gpu_model USING (name) ORDER BY state.device_id
 """
@@ -67,6 +68,7 @@ class Power(NamedTuple):
     power_limit_watts: float | None
     default_watts: float | None
     is_default_known: bool
+    is_confirmed: bool
     recorded_busy_share: float | None
     temperature_celsius: float | None
 
@@ -103,7 +105,8 @@ def _why_innocent(row: Power) -> str | None:
     if row.default_watts is None:
         return f"{at}; its default limit is not known"
     if row.power_limit_watts >= 0.99 * row.default_watts:
-        return f"{at}, which is its default: it is working"
+        default = "its default" if row.is_default_known else "what its product is sold with"
+        return f"{at}, which is {format_stated(default, is_confirmed=row.is_default_known or row.is_confirmed)}: it is working"
     clock = _share(row.sm_clock_hz, row.sm_clock_max_hz)
     if clock is not None and clock >= THRESHOLDS["max_clock_share"].value:
         return f"{at} and holds {clock:.0%} of its clock"
@@ -119,8 +122,13 @@ def _capped(row: Power, share: float) -> Finding:
     clock = _share(row.sm_clock_hz, row.sm_clock_max_hz)
     memory = _share(row.memory_clock_hz, row.memory_clock_max_hz)
     memory_up = memory is not None and memory >= THRESHOLDS["memory_clock_up"].value
-    said = "default" if row.is_default_known else "the product's is"
-    words = f"the power limit of {row.power_limit_watts:.0f} W ({said} {row.default_watts:.0f} W) binds"
+    default = f"{row.default_watts:.0f} W"
+    said = (
+        f"default {default}"
+        if row.is_default_known
+        else f"the product's is {format_stated(default, is_confirmed=row.is_confirmed)}"
+    )
+    words = f"the power limit of {row.power_limit_watts:.0f} W ({said}) binds"
     if share:
         words += f" in {share:.0%} of busy samples"
     return _finding(

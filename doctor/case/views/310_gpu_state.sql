@@ -10,6 +10,7 @@ SELECT gpu_sample.* REPLACE (coalesce(pcie_generation_max, pcie_generation_devic
         OR (coalesce(is_throttled_hw_slowdown, false) AND NOT coalesce(is_throttled_power_brake, false)
             AND temperature_celsius >= coalesce(temperature_slowdown_celsius - 5, 83)) AS is_thermal,
     coalesce(is_throttled_sw_thermal, is_throttled_hw_thermal, is_throttled_power_cap, is_throttled_clock_setting) IS NOT NULL AS is_reason_known,
+    coalesce(pcie_generation_max, pcie_generation_device_max) IS NULL AND NOT sheet.is_confirmed AS is_link_unconfirmed,
     now_lane.rate_bytes_per_s * gpu_sample.pcie_lanes_count AS pcie_rate_bytes_per_s,
     most_lane.rate_bytes_per_s * coalesce(gpu_sample.pcie_lanes_max_count, sheet.pcie_lanes_count) AS pcie_rate_max_bytes_per_s
 FROM gpu_sample
@@ -36,6 +37,7 @@ SELECT device_id, any_value(name) AS name, count(*) AS sample_count, count(*) FI
     max(power_limit_default_watts) AS power_limit_default_watts, max(power_limit_max_watts) AS power_limit_max_watts,
     max(temperature_celsius) AS temperature_celsius, min(temperature_slowdown_celsius) AS temperature_slowdown_celsius,
     max(pcie_rate_bytes_per_s) FILTER (is_busy) AS pcie_rate_bytes_per_s, max(pcie_rate_max_bytes_per_s) AS pcie_rate_max_bytes_per_s,
+    coalesce(bool_or(is_link_unconfirmed), false) AS is_link_unconfirmed,
     arg_max(pcie_generation, pcie_rate_bytes_per_s) FILTER (is_busy) AS pcie_generation, max(pcie_generation_max) AS pcie_generation_max,
     arg_max(pcie_lanes_count, pcie_rate_bytes_per_s) FILTER (is_busy) AS pcie_lanes_count, max(pcie_lanes_max_count) AS pcie_lanes_max_count,
     max(time_ns) - min(time_ns) AS observed_ns,

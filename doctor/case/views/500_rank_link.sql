@@ -73,7 +73,8 @@ logged AS (  -- why an engine does not exchange data by its own kernels
     FROM engine_event WHERE event = 'all_reduce_plain'
 ),
 card AS (
-    SELECT any_value(compute_major) AS compute_major, any_value(nvlink_bytes_per_s) AS nvlink_bytes_per_s, any_value(pcie_generation) AS pcie_generation FROM gpu_model
+    SELECT any_value(compute_major) AS compute_major, any_value(nvlink_bytes_per_s) AS nvlink_bytes_per_s, any_value(pcie_generation) AS pcie_generation,
+        coalesce(bool_and(is_confirmed), true) AS is_confirmed FROM gpu_model
 )
 SELECT matrix.*, carried.*, chosen.*, measured.*, card.*, logged.*
 FROM matrix, carried, chosen, measured, card, logged

@@ -34,8 +34,12 @@ WITH size AS (
 ),
 room AS (
     SELECT coalesce((SELECT min(memory_total_bytes) FROM gpu_sample), (SELECT max(amount_bytes) FROM engine_figure WHERE figure = 'total_memory'),
-        (SELECT min(memory_bytes) FROM device), (SELECT min(memory_bytes) FROM gpu_model)) AS memory_bytes
+        (SELECT min(memory_bytes) FROM device)) AS told_bytes
+),
+sheet AS (
+    SELECT min(memory_bytes) AS stated_bytes, coalesce(bool_and(is_confirmed), true) AS is_stated_confirmed FROM gpu_model
 )
-SELECT weight_bytes, memory_bytes, weight_bytes / memory_bytes AS weight_share, (SELECT max(parameter_count) FROM model_config) AS parameter_count
-FROM size, room WHERE weight_bytes > 0 AND memory_bytes > 0
+SELECT weight_bytes, coalesce(told_bytes, stated_bytes) AS memory_bytes, weight_bytes / coalesce(told_bytes, stated_bytes) AS weight_share,
+    told_bytes IS NOT NULL OR is_stated_confirmed AS is_confirmed, (SELECT max(parameter_count) FROM model_config) AS parameter_count
+FROM size, room, sheet WHERE weight_bytes > 0 AND coalesce(told_bytes, stated_bytes) > 0
 ORDER BY weight_share;

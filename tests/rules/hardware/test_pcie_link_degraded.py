@@ -40,3 +40,10 @@ def test_few_lanes_are_told_at_rest_and_the_generation_is_not(clinic: Clinic) ->
     few = clinic.told(query_gpu(busy(5, pcie__link__width__current="4", **rest)))
     assert "runs on 4 of 16 PCIe lanes" in few.finding(RULE)["summary"]
     assert RULE not in clinic.told(query_gpu(busy(5, pcie__link__width__current="8", **rest))).found
+
+
+def test_a_link_held_against_a_figure_that_no_vendor_states_says_so(clinic: Clinic) -> None:
+    slow = {"pcie__link__gen__current": "1", "pcie__link__gen__max": "[N/A]", "pcie__link__gen__gpumax": "[N/A]"}
+    told = clinic.told(query_gpu(busy(5, name="NVIDIA L20", **slow))).finding(RULE)["summary"]
+    assert "gen4 x16, unconfirmed: its vendor publishes no data sheet is possible" in told
+    assert "unconfirmed" not in clinic.told(query_gpu(busy(5, name="NVIDIA L40", **slow))).finding(RULE)["summary"]

@@ -46,3 +46,20 @@ def test_a_hot_card_whose_reasons_nobody_asked_for_is_not_called_capped(clinic: 
     verdicts = clinic.told(table)
     assert RULE not in verdicts.found
     assert "heat may be the reason" in verdicts.ruled_out[RULE]
+
+
+def limited(name: str, watts: int) -> str:
+    """`nvidia-smi` of a card that draws all of a limit; the table does not tell its default."""
+    return smi_table([{"name": name, "temp": 60, "power": watts - 1, "limit": watts, "busy": 100, "total": 46068}])
+
+
+def test_a_limit_held_against_a_figure_that_no_vendor_states_says_so(clinic: Clinic) -> None:
+    summary = clinic.told(limited("NVIDIA L20", 200)).finding(RULE)["summary"]
+    assert "(the product's is 275 W, unconfirmed: its vendor publishes no data sheet)" in summary
+    assert "(the product's is 300 W)" in clinic.told(limited("NVIDIA L40", 200)).finding(RULE)["summary"]
+
+
+def test_so_does_what_clears_it(clinic: Clinic) -> None:
+    cleared = clinic.told(limited("NVIDIA L20", 275)).ruled_out[RULE]
+    assert "what its product is sold with, unconfirmed" in cleared
+    assert "unconfirmed" not in clinic.told(limited("NVIDIA L40", 300)).ruled_out[RULE]
