@@ -8,7 +8,8 @@ that lies between the start of a capture and the end of its instantiation: the s
 costs more than the calls that begin and end it. torch.cuda.graph begins with a wait, a collection of garbage and an
 emptied cache, and the first launch of a graph uploads it: these go with it. At most all goes that comes before the launch.
 
-When it is not this: captures before the steady steps are start-up. A recording of start-up alone, whose graphs are not
+When it is not this: captures before the steady steps are start-up; captures in the first quarter of the steps, and none
+behind them, are the first use of each size: they are reported as information. A recording of start-up alone, whose graphs are not
 launched, is `capture-fault`.
 """
 
@@ -23,6 +24,7 @@ from doctor.rule import (
     Finding,
     Fix,
     Rule,
+    Severity,
     Stage,
     Target,
     Threshold,
@@ -42,6 +44,9 @@ THRESHOLDS = {
     "min_per_step": Threshold(
         0.02, "captures a step", source="rule of thumb: a served batch size recurs within fifty steps"
     ),
+    "warm_up_share": Threshold(
+        0.25, "share of the steps", source="as in lazy-module-load: what comes in the first quarter is warm-up"
+    ),
     "launch_again_ns": Threshold(
         20_000,
         "ns",
@@ -52,7 +57,8 @@ THRESHOLDS = {
 SQL = """
 SELECT count(*) AS capture_count, coalesce(sum(end_ns - start_ns), 0)::BIGINT AS capture_ns, count(DISTINCT step_id) AS step_with_count,
     (SELECT count(*) FROM step) AS step_count, arg_max(start_ns, end_ns - start_ns) AS longest_start_ns,
-    arg_max(end_ns, end_ns - start_ns) AS longest_end_ns, (SELECT until_ns - from_ns FROM steady_window) AS window_ns
+    arg_max(end_ns, end_ns - start_ns) AS longest_end_ns, (SELECT until_ns - from_ns FROM steady_window) AS window_ns,
+    (SELECT count(*) FROM step WHERE step_id <= (SELECT max(step_id) FROM graph_capture)) AS last_place
 FROM graph_capture WHERE step_id IS NOT NULL
 """
 
@@ -100,14 +106,17 @@ class Captures(NamedTuple):
     longest_start_ns: int | None
     longest_end_ns: int | None
     window_ns: int
+    last_place: int
 
 
 def judge(row: Captures) -> Verdict:
     """Captures that come back."""
     if row.step_with_count < 2 or row.capture_count <= THRESHOLDS["min_per_step"].value * row.step_count:
         return None
+    is_warm_up = row.last_place <= THRESHOLDS["warm_up_share"].value * row.step_count
+    when = f", and in none after the first {row.last_place} (warm-up)" if is_warm_up else ""
     return Finding(
-        summary=f"{row.capture_count} graphs were captured or instantiated in {row.step_with_count} of {row.step_count} steps",
+        summary=f"{row.capture_count} graphs were captured or instantiated in {row.step_with_count} of {row.step_count} steps{when}",
         evidence=(
             Evidence(
                 "captures per step",
@@ -119,6 +128,8 @@ def judge(row: Captures) -> Verdict:
         ),
         cure=CURE,
         confidence=0.8,
+        label="at the first use of each size" if is_warm_up else "",
+        max_severity=Severity.INFO if is_warm_up else Severity.CRITICAL,
         cleared=f"{row.capture_count} graph captures in the steps, but they cost little",
     )
 

@@ -31,6 +31,27 @@ def test_fires_when_steps_capture_again(clinic: Clinic) -> None:
     assert verdicts.finding(RULE)["gain"]["speedup_expected"] > 1.5
 
 
+def test_captures_at_the_first_use_of_each_size_are_a_remark(clinic: Clinic) -> None:
+    program = Program()
+    for step in range(60):
+        if step in {0, 3, 7, 12}:
+            capture(program)
+        replayed_step(program)
+    finding = clinic.verdicts(program).finding(RULE)
+    assert finding["severity"] == "info"
+    assert "at the first use of each size" in finding["title"]
+    assert "in none after the first" in finding["summary"]
+
+
+def test_sizes_that_go_on_to_come_are_no_warm_up(clinic: Clinic) -> None:
+    program = Program()
+    for step in range(60):
+        if step in {0, 3, 7, 40}:
+            capture(program)
+        replayed_step(program)
+    assert clinic.verdicts(program).finding(RULE)["severity"] != "info"
+
+
 def test_is_silent_on_captures_before_the_steps(clinic: Clinic) -> None:
     program = Program()
     for _ in range(5):
