@@ -1,20 +1,20 @@
 """The host pauses between steps: scheduling, detokenising, sampling in Python, a lock.
 
-What happens: between two steps the serving process decides what runs next, builds the batch, turns tokens into text and answers clients.
-Where that is done on the thread that launches work, the device has nothing to do meanwhile.
+What happens: between two steps the serving process decides what runs next, builds the batch, turns tokens into text and answers clients. Where that is done
+on the thread that launches work, the device has nothing to do meanwhile.
 
-How it is detected: a silence of a launching thread (no API call at all) that is twenty times its usual silence before a launch and at least
-500 us (50 us on a thread that replays whole steps as graphs, which has little else to do), in at least three steps, or between all steps of
-a recording of three. An annotation range that covers it gives its name. The win is the run replayed with silences of the usual length, so a
-pause behind a full queue costs nothing, and as often as a loop has them: between three steps lie two. At most the copies of what the host
-makes in a pause go too. In a log the host takes at least 15 % more than the device; or requests run, a process fills its core, and the
-device is busy for less than 70 %; or a table has the same load faster without the server between.
+How it is detected: a silence of a launching thread (no API call at all) that is twenty times its usual silence before a launch and at least 500 us (50 us on
+a thread that replays whole steps as graphs, which has little else to do), in at least three steps, or between all steps of a recording of three. An
+annotation range that covers it gives its name. The win is the run replayed with silences of the usual length, so a pause behind a full queue costs nothing,
+and as often as a loop has them: between three steps lie two. At most the copies of what the host makes in a pause go too. In a log the host takes at least 15
+% more than the device; or requests run, a process fills its core, and the device is busy for less than 70 %; or a table has the same load faster without the
+server between.
 
-When it is not this: silences around module loading are `lazy-module-load`; a thread that waits in a call is `sync-in-step`; many short
-silences are `host-dispatch-bound`. A process that has no requests is idle, not slow, and its silences look alike. The host works where the
-operating system's calls were recorded and show no wait, where an annotation, Python frames or operators fill the silence, where a step has
-begun or its results have not been fetched, where the program trains, or where a log says that requests run. Else the finding is a question,
-and so is a single pause: low where the thread is seen to wait, medium at most, promising nothing.
+When it is not this: silences around module loading are `lazy-module-load`; a thread that waits in a call is `sync-in-step`; many short silences are
+`host-dispatch-bound`. A process that has no requests is idle, not slow, and its silences look alike. The host works where the operating system's calls were
+recorded and show no wait, where an annotation, Python frames or operators fill the silence, where a step has begun or its results have not been fetched,
+where the program trains, or where a log says that requests run. Else the finding is a question, and so is a single pause: low where the thread is seen to
+wait, medium at most, promising nothing.
 """
 
 from dataclasses import replace
@@ -162,6 +162,7 @@ def judge(row: Pauses) -> Verdict:
     # in steps that nothing marks, which may be layers, a round of the loop may hold a single pause
     is_twice = not row.is_marked and seen >= 2 and row.pause_count >= THRESHOLDS["min_pauses"].value
     is_idle = row.idle_share >= THRESHOLDS["min_idle"].value
+    computes = (row.name or "").startswith("aten::")  # an operator of PyTorch that works on the CPU
     meanwhile = "other things hold the run up" if is_idle else "the device had work meanwhile"
     finding = Finding(
         summary=_summary(row),
@@ -170,7 +171,8 @@ def judge(row: Pauses) -> Verdict:
         confidence=0.6 if row.is_wait_seen else 0.9 if row.name else 0.75,
         cleared=f"{format_counted(row.pause_count, 'pause')} of the launching thread, but {meanwhile}",
         label=row.label,
-        fixes=(DATA_FIX,) if row.name and "dataloader" in row.name.lower() else (),
+        title="The host computes while the device waits" if computes else "",
+        fixes=(COMPUTE_FIX, *FIXES) if computes else (DATA_FIX,) if "dataloader" in (row.name or "").lower() else (),
         max_severity=Severity.CRITICAL if recurring else Severity.MEDIUM if is_twice else Severity.LOW,
     )
     if row.pause_count == 1:
@@ -310,19 +312,14 @@ QUESTION = (
     " under load what the host does: nsys --trace=cuda,nvtx,osrt, or torch.profiler with_stack=True. Without requests there is nothing to cure."
 )
 
+_METRICS = {
+    "vllm": "GET /metrics: vllm:num_requests_running, vllm:num_requests_waiting; or the log's line `Running: N reqs, Waiting: N reqs`",
+    "sglang": "--enable-metrics, GET /metrics: sglang:num_running_reqs, sglang:num_queue_reqs; or `#running-req`, `#queue-req` in the log",
+}
+_TOLD = "none running: the server is idle; some running: the pause is its own"
 ASKING_FIXES = (
-    Fix(
-        "vllm",
-        "GET /metrics: vllm:num_requests_running, vllm:num_requests_waiting; or the log's line `Running: N reqs, Waiting: N reqs`",
-        "none running: the server is idle; some running: the pause is its own",
-        source="https://docs.vllm.ai/en/latest/usage/metrics.html",
-    ),
-    Fix(
-        "sglang",
-        "--enable-metrics, GET /metrics: sglang:num_running_reqs, sglang:num_queue_reqs; or `#running-req`, `#queue-req` in the log",
-        "none running: the server is idle; some running: the pause is its own",
-        source="https://docs.sglang.ai/references/production_metrics.html",
-    ),
+    Fix("vllm", _METRICS["vllm"], _TOLD, source="https://docs.vllm.ai/en/latest/usage/metrics.html"),
+    Fix("sglang", _METRICS["sglang"], _TOLD, source="https://docs.sglang.ai/references/production_metrics.html"),
     Fix(
         "pytorch",
         'torch.profiler.profile(with_stack=True), or torch.profiler.record_function("schedule") and ("wait for requests") around what the loop does',
@@ -337,6 +334,13 @@ DATA_FIX = Fix(
     "batches are read and prepared in other processes while the device works",
     source="https://docs.pytorch.org/docs/stable/data.html",
     fits=(ProgramKind.TRAINING, ProgramKind.VISION, ProgramKind.ENCODER),
+)
+
+COMPUTE_FIX = Fix(
+    "pytorch",
+    "keep on the device what this operator works on (an embedding, the output layer, logits, masks, sampling); no .cpu() before it",
+    "the device does it in microseconds, and nothing has to come down and go up again",
+    source="https://docs.pytorch.org/docs/stable/notes/cuda.html",
 )
 
 FIXES = (
@@ -373,17 +377,12 @@ FIXES = (
         source="https://huggingface.co/docs/transformers/llm_optims",
         fits=(ProgramKind.GENERATION,),
     ),
-    Fix(
-        "engine",
-        "--bookkeeping lean",
-        "the pool is not checked in each step",
-        source="python -m engine bench --help",
-    ),
-    Fix(
-        "engine",
-        "--bookkeeping lean --overlap",
-        "the next step is scheduled while this one runs",
-        source="python -m engine bench --help",
+    *(
+        Fix("engine", setting, why, source="python -m engine bench --help")
+        for setting, why in (
+            ("--bookkeeping lean", "the pool is not checked in each step"),
+            ("--bookkeeping lean --overlap", "the next step is scheduled while this one runs"),
+        )
     ),
 )
 

@@ -232,6 +232,17 @@ def test_operators_on_the_host_answer_the_question(clinic: Clinic) -> None:
     assert clinic.verdicts(program).finding(RULE)["severity"] == "critical"
 
 
+def test_an_operator_that_fills_the_pauses_is_told_to_work_on_the_device(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(5):
+        decode_step(program)
+        with program.annotation("aten::mm", "cpu_op"):
+            program.silence(7_000)
+    finding = clinic.verdicts(program).finding(RULE)
+    assert finding["title"] == "The host computes while the device waits: aten::mm takes 7.01 ms each time"
+    assert finding["fixes"][0]["setting"].startswith("keep on the device what this operator works on")
+
+
 def test_python_frames_answer_the_question_both_ways(clinic: Clinic) -> None:
     working, waiting = Program(), Program()
     for program, frame in ((working, "scheduler.py(310): _schedule_running"), (waiting, "queue.py(154): get")):
