@@ -158,7 +158,8 @@ def judge(row: Pauses) -> Verdict:
     seen = row.step_count if row.all_step_count else row.pause_count
     least = 1 if row.is_marked else 2  # one step that a mark calls a step is like the others
     is_in_all = row.all_step_count >= least and seen >= max(least, row.all_step_count - 1)
-    recurring = is_in_all or seen >= THRESHOLDS["min_pauses"].value
+    is_periodic = seen >= 2 and (row.seen_share or 1.0) < 1  # rounds of as much work before, between and behind them
+    recurring = is_in_all or is_periodic or seen >= THRESHOLDS["min_pauses"].value
     # in steps that nothing marks, which may be layers, a round of the loop may hold a single pause
     is_twice = not row.is_marked and seen >= 2 and row.pause_count >= THRESHOLDS["min_pauses"].value
     is_idle = row.idle_share >= THRESHOLDS["min_idle"].value

@@ -202,6 +202,30 @@ def test_pauses_between_all_of_three_steps_are_no_chance(clinic: Clinic) -> None
     assert verdicts.finding(RULE)["severity"] == "critical"
 
 
+def _rounds(*layer_counts: int) -> Program:
+    """Passes over so many layers, which nothing marks; an operator of the host works between two of them."""
+    program = Program()
+    for place, count in enumerate(layer_counts):
+        if place:
+            with program.annotation("aten::triu", "cpu_op"):
+                program.silence(20_000)
+        for _ in range(count):
+            for kernel in (*LAYER, GEMM, GEMM):
+                program.silence(12)
+                program.launch(kernel, 40)
+    return program
+
+
+def test_pauses_between_three_rounds_alike_come_back_though_nothing_marks_a_round(clinic: Clinic) -> None:
+    verdicts = clinic.verdicts(_rounds(12, 12, 12))
+    assert "maybe layers" in verdicts.document["window"]["chosen_by"]
+    assert verdicts.finding(RULE)["severity"] == "critical"
+
+
+def test_two_pauses_between_unlike_work_may_be_chance(clinic: Clinic) -> None:
+    assert clinic.verdicts(_rounds(4, 12, 20)).finding(RULE)["severity"] in {"low", "medium"}
+
+
 def test_pauses_without_a_sign_of_work_are_a_question_that_promises_nothing(clinic: Clinic) -> None:
     verdicts = clinic.verdicts(_unnamed())
     finding = verdicts.finding(RULE)
