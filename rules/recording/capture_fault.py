@@ -124,7 +124,11 @@ def judge(row: Captured) -> Verdict:
     said = (Evidence("the recorder says", row.messages, "words"),) if row.messages else ()
     fault = _fault(row)
     if fault is not None:
-        return _damaged(fault.summary, said) if row.damaged_count else replace(fault, evidence=(*fault.evidence, *said))
+        return (
+            _damaged(_left(row) or fault.summary, said)
+            if row.damaged_count
+            else replace(fault, evidence=(*fault.evidence, *said))
+        )
     if row.messages:
         return Finding("the recorder says that events are missing", said, severity=Severity.INFO, confidence=0.8)
     return None
@@ -192,6 +196,16 @@ def _of_no_device(row: Captured) -> Finding:
         confidence=0.95,
         label="no call to a GPU was recorded",
         fixes=(*CPU_FIXES, *TORCH_FIXES),
+    )
+
+
+def _left(row: Captured) -> str:
+    """What is said of a file whose calls and kernels may stand in the part that is gone; empty where they can be told."""
+    is_of_operators = bool(row.operator_count) and not row.op_count and not row.api_call_count
+    return (
+        f"{row.operator_count:,} operators, and the rest, with the calls to a GPU, is missing"
+        if is_of_operators
+        else ""
     )
 
 

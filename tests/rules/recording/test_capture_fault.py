@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 from tests.support.trace_builder import GEMM, Program, decode_step
 from tests.support.verdicts import Clinic, verdicts_on
 
@@ -95,3 +97,17 @@ def test_is_silent_on_launches_still_in_the_queue_at_the_end(clinic: Clinic) -> 
     for _ in range(200):
         program.call("cudaLaunchKernel", 4)
     assert RULE not in clinic.verdicts(program).found
+
+
+def test_operators_of_a_file_that_is_cut_do_not_say_where_the_program_computed(clinic: Clinic) -> None:
+    """The first half of a trace may hold operators alone: PyTorch writes calls and kernels behind them."""
+    program = Program()
+    for _ in range(400):
+        with program.annotation("aten::mm", "cpu_op"):
+            program.silence(20)
+    whole = json.dumps(program.document())
+    finding = clinic.told(whole[: len(whole) // 2]).finding(RULE)
+    assert "damaged" in finding["title"]
+    assert "with the calls to a GPU, is missing" in finding["summary"]
+    assert "CPU" not in finding["summary"]
+    assert "computed on the CPU" in clinic.told(whole).finding(RULE)["summary"]
