@@ -90,7 +90,8 @@ longest AS (
     SELECT source_id, pid, max(product_ns)::BIGINT AS any_product_ns FROM worked GROUP BY source_id, pid
 )
 SELECT step_count, product_share, likeness, product_ns, any_product_ns, steadiness, row_rise, product_rise, product_rise_error, first_start_ns, last_end_ns
-FROM trend JOIN longest USING (source_id, pid)
+FROM trend JOIN longest USING (source_id, pid), program
+WHERE program.kind NOT IN ('vision', 'training')
 ORDER BY product_ns DESC LIMIT 1
 """
 

@@ -1,4 +1,7 @@
-"""Steps that are cut into forward passes: the rarest matrix product repeats, and so does the work between."""
+"""Steps that are cut into forward passes: the rarest matrix product repeats, and so does the work between.
+
+In a stack of layers without a head the rarest product comes once a layer: what attends once is a layer, no pass.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ PRODUCTS = ("gemm", "graph")
 LEAST_PIECES = 2
 LEAST_DISTANCE = 20
 LEAST_ALIKE_SHARE = 0.9
+LEAST_ATTENTIONS = 2
+"""In a pass of a model that attends: one for each of its layers."""
 
 
 def cut_steps(ops: DeviceOps, sequence: OpSequence, step: Code) -> tuple[pa.Table, pa.Table]:
@@ -24,10 +29,13 @@ def cut_steps(ops: DeviceOps, sequence: OpSequence, step: Code) -> tuple[pa.Tabl
     size = np.diff(np.append(first, len(inside)))
     of = np.repeat(np.arange(len(first)), size)
     signature = sequence.signature[inside]
-    is_product = ops.is_of(*PRODUCTS)[ops.family[sequence.span()][inside]]
+    family = ops.family[sequence.span()][inside]
+    is_product = ops.is_of(*PRODUCTS)[family]
     piece_count, distance = _distances(of, signature, np.flatnonzero(is_product), len(first))
     alike = _alike_shares(of, signature, first, distance)
-    cut = np.flatnonzero(alike >= LEAST_ALIKE_SHARE)
+    attention_count = np.bincount(of, ops.is_of("attention")[family], len(first))
+    is_of_layers = (attention_count > 0) & (attention_count < LEAST_ATTENTIONS * piece_count)
+    cut = np.flatnonzero((alike >= LEAST_ALIKE_SHARE) & ~is_of_layers)
     is_cut = np.zeros(len(first), dtype=np.bool_)
     is_cut[cut] = True
     row = np.flatnonzero(is_cut[of])

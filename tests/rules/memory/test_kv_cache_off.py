@@ -32,6 +32,24 @@ def test_fires_when_every_step_is_a_prefill_of_one_token_more(clinic: Clinic) ->
     assert 3.0 < verdicts.finding(RULE)["gain"]["speedup_expected"] <= 5.2
 
 
+def test_is_silent_on_pictures_whose_sizes_rise(clinic: Clinic) -> None:
+    program = steps(list(range(512, 524)), 0.2)
+    for event in program.events:
+        if event["name"] == FLASH:
+            event["name"] = "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize64x64x64"
+            event["dur"] = 5 * event["dur"]
+    verdicts = clinic.verdicts(program)
+    assert verdicts.document["program"]["kind"] == "vision"
+    assert RULE not in verdicts.found
+
+
+def test_is_silent_on_a_training_whose_batches_are_sorted_by_length(clinic: Clinic) -> None:
+    program = steps(list(range(512, 524)), 0.2)
+    with program.annotation("Optimizer.step#AdamW.step"):
+        program.launch(ADD, 10)
+    assert RULE not in clinic.verdicts(program).found
+
+
 def test_fires_where_products_vary_more_than_they_grow(clinic: Clinic) -> None:
     # products run in tiles: one token more in 2,000 rows rarely adds one, and their time varies by a percent
     program = steps(list(range(2000, 2008)), 0.0, product_us=100)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rules.scheduling.micro_batch_too_small import Pieces, merge_factor
-from tests.support.trace_builder import FLASH, GEMM, HEAD_GEMM, Program, decode_step, forward_pass
+from tests.support.trace_builder import ADD, FLASH, GEMM, HEAD_GEMM, Program, decode_step, forward_pass
 from tests.support.verdicts import Clinic
 
 RULE = "micro-batch-too-small"
@@ -46,6 +46,21 @@ def test_is_silent_on_whole_steps_with_many_like_layers(clinic: Clinic) -> None:
     program = Program()
     for _ in range(6):
         decode_step(program, layers=16)
+    assert RULE not in clinic.verdicts(program).found
+
+
+def test_is_silent_on_long_layers_without_a_head(clinic: Clinic) -> None:
+    # a hook that looks at each layer's output makes a layer as long as a small model's pass
+    program = Program()
+    for _ in range(6):
+        program.silence(12)
+        program.copy("HtoD pinned", 64)
+        for _ in range(16):
+            for kernel in (ADD, GEMM, FLASH, GEMM, *(ADD,) * 20, HEAD_GEMM):
+                program.silence(12)
+                program.launch(kernel, 3)
+        program.copy("DtoH pinned", 64)
+        program.wait()
     assert RULE not in clinic.verdicts(program).found
 
 
