@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class Severity(IntEnum):
@@ -274,6 +274,40 @@ class Sign:
     sql: str
     row: type[Any]
     judge: Callable[[Any], Verdict]
+
+
+class PartOfSums(NamedTuple):
+    """A part of the time that a profile's sums tell; the columns that the SELECT of `asked_of_sums` gives."""
+
+    part_count: int
+    part_ns: int
+    whole_ns: int
+    largest: str | None
+
+
+def asked_of_sums(sql: str, least_share: float, told: str, question: str) -> Sign:
+    """A sign that asks where the sums of a profile (`nsys stats`, nvprof, `key_averages`) hold much of a problem.
+
+    Args:
+        sql: gives one `PartOfSums`, or none.
+        least_share: of the whole, from which on it is asked.
+        told: behind the share, such as `of the time of matrix products is fp32`.
+        question: what the recording settles; sums promise nothing.
+    """
+
+    def judge(row: PartOfSums) -> Verdict:
+        if not row.part_ns or not row.whole_ns or row.part_ns < least_share * row.whole_ns:
+            return None
+        share = row.part_ns / row.whole_ns
+        return Finding(
+            summary=f"{share:.0%} {told} ({row.part_count:,} kernels; most of it: {(row.largest or '')[:80]})",
+            evidence=(Evidence(told, share, "share"), Evidence("kernels", row.part_count, "kernels")),
+            severity=Severity.MEDIUM,
+            confidence=0.65,
+            question=question,
+        )
+
+    return Sign(("profile_sum",), ("nsys-report", "nsys-sqlite", "kineto"), sql, PartOfSums, judge)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ FIGURES = frozenset(
 )
 """Columns of which a run has at least one."""
 
+_DRAFTED = frozenset({"k", "depth", "draft len", "draft length", "num draft", "drafts"})
+"""Short names for the tokens drafted a step, beside a length of acceptance only."""
 _AT_MOST_ONE = frozenset({"device_busy_share", "hit_share", "late_share"})
 _MOST_WORD = 60
 _NS = {
@@ -43,7 +45,10 @@ def row_of(fields: Iterable[tuple[str, Any]], tool: str) -> dict[str, Any] | Non
     row: dict[str, Any] = {}
     words: dict[str, str] = {}
     places: dict[str, int] = {}
+    of_k: list[Any] = []
     for name, value in _unfolded(fields):
+        if name.strip().lower() in _DRAFTED:
+            of_k.append(value)
         known, amount = column_of(name), _amount(value)
         if known is not None and amount is not None:
             column, scale, place = known
@@ -53,6 +58,9 @@ def row_of(fields: Iterable[tuple[str, Any]], tool: str) -> dict[str, Any] | Non
             words |= told  # a column called `load` that names ways to load a model
         elif (word := word_column(name)) is not None and value is not None and len(str(value)) <= _MOST_WORD:
             words[word] = str(value).lower()
+    if "accept_length_count" in row and "draft_token_count" not in row:
+        drafted = next((amount[0] for value in of_k if (amount := _amount(value)) is not None), None)
+        row |= {} if drafted is None else {"draft_token_count": drafted}
     if not FIGURES & row.keys():
         return None
     condition = json.dumps(dict(sorted(words.items()))) if words else None

@@ -52,7 +52,7 @@ ORDER BY place.pid
 class Place(NamedTuple):
     """A worker, where it may run, and where its device is."""
 
-    pid: int
+    pid: int | None
     name: str | None
     device_id: int | None
     near_node_id: int | None
@@ -87,7 +87,7 @@ def judge(row: Place) -> Verdict:
     carries = (row.copy_share or 0.0) >= THRESHOLDS["busy_copy_share"].value or row.offload_count > 0
     if row.op_count and not carries and where == "anywhere":
         return Cleared(
-            f"process {row.pid} is not pinned to a node, but copies take {row.copy_share or 0:.1%} of the window only"
+            f"{_whom(row)} is not pinned to a node, but copies take {row.copy_share or 0:.1%} of the window only"
         )
     return _finding(row, signs, remote, carries=carries, is_pinned_wrong=where == "outside" or remote > 0)
 
@@ -98,7 +98,7 @@ def _finding(row: Place, signs: list[str], remote: float, *, carries: bool, is_p
     saved = copies * (1 - 1 / THRESHOLDS["copy_factor"].value)
     on = f" (GPU {row.device_id})" if row.device_id is not None else ""
     return Finding(
-        summary=f"process {row.pid}{on}: {'; '.join(signs)}"
+        summary=f"{_whom(row)}{on}: {'; '.join(signs)}"
         + (f"; copies to the device take {copies:.0%} of the window" if carries and copies else ""),
         evidence=(
             Evidence(
@@ -112,8 +112,12 @@ def _finding(row: Place, signs: list[str], remote: float, *, carries: bool, is_p
         severity=severity,
         speedup_bound=1 / (1 - saved) if saved else None,
         confidence=0.85 if is_pinned_wrong else 0.5,
-        label=f"process {row.pid}",
+        label=_whom(row),
     )
+
+
+def _whom(row: Place) -> str:
+    return "the worker" if row.pid is None else f"process {row.pid}"
 
 
 def _where(row: Place) -> str:

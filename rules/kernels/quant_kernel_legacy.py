@@ -1,23 +1,20 @@
 """Quantised weights run on slow kernels: AWQ, GPTQ or bitsandbytes without Marlin or Machete, or widened before each product.
 
-What happens: 4-bit weights are a quarter of the bytes, but the first kernels for them were written to show that the
-format works. They unpack weights into memory before a plain product, or multiply with layouts that neither coalesce nor
-use the matrix units well. A quantised model then decodes slower than it could in 16 bits; a public case gained 5.3
-times by dropping the flag that forced such a kernel.
+What happens: 4-bit weights are a quarter of the bytes, but the first kernels for them were written to show that the format works. They unpack weights
+into memory before a plain product, or multiply with layouts that neither coalesce nor use the matrix units well. A quantised model then decodes
+slower than it could in 16 bits; a public case gained 5.3 times by dropping the flag that forced such a kernel.
 
-How it is detected: kernels of AWQ, GPTQ, ExLlama and bitsandbytes, by name, take at least 20 % of the time of matrix
-products and unpacking together. The win is the run replayed with products at a third of their time and unpacking gone,
-which Marlin does in registers. Without such names: in front of at least 80 % of the matrix products stands an
-elementwise kernel, or several, that takes longer than the product itself, as where INT8 weights are widened outside a
-compiled model. The win is the run replayed without these kernels, without the scaling that follows each product, and
-without their launches: the same products on 16-bit weights. In a log or a configuration: the method is forced to awq or
-gptq, is bitsandbytes, or the engine says that it is not fully optimized. In a table: Marlin or
-Machete kernels are at least 1.5 times as fast for the same weights, or 16 bits are faster below 16 sequences at a time.
+How it is detected: kernels of AWQ, GPTQ, ExLlama and bitsandbytes, by name, take at least 20 % of the time of matrix products and unpacking together.
+The win is the run replayed with products at a third of their time and unpacking gone, which Marlin does in registers. Without such names: in front of
+at least 80 % of the matrix products stands an elementwise kernel, or several, that takes longer than the product itself, as where INT8 weights are
+widened outside a compiled model. The win is the run replayed without these kernels, without the scaling that follows each product, and without their
+launches: the same products on 16-bit weights. In a log or a configuration: the method is forced to awq or gptq, is bitsandbytes, or the engine says
+that it is not fully optimized. In a table: Marlin or Machete kernels are at least 1.5 times as fast for the same weights, or 16 bits are faster below
+16 sequences at a time. The sums of a profile, where no recording is given, ask the same as a question.
 
-When it is not this: Marlin and Machete kernels are the fast ones. Before compute capability 8.0 there is nothing
-faster, and the finding says so in place of a win. Casts of activations are shorter than the product they feed. Kernels
-that narrow 32-bit floats before each product are autocast over weights kept in 32 bits: `wrong-dtype-fp32`. FP8 weights on
-older devices are `fp8-no-hardware`.
+When it is not this: Marlin and Machete kernels are the fast ones. Before compute capability 8.0 there is nothing faster, and the finding says so in
+place of a win. Casts of activations are shorter than the product they feed. Kernels that narrow 32-bit floats before each product are autocast over
+weights kept in 32 bits: `wrong-dtype-fp32`. FP8 weights on older devices are `fp8-no-hardware`.
 """
 
 from typing import NamedTuple
@@ -39,6 +36,7 @@ from doctor.rule import (
     Threshold,
     Verdict,
     Where,
+    asked_of_sums,
 )
 
 ABOUT = About(
@@ -62,20 +60,9 @@ THRESHOLDS = {
     "min_compute_major": Threshold(8, "compute capability", source="Marlin needs 8.0: github.com/IST-DASLab/marlin"),
 }
 
-UNPACKING = (
-    "kdequantize|kdequant_mm|kint8vectorquant|kquantizeblockwise|ktransformrowcol|dequantize_weights|dequantize_4bit|reconstruct_(gptq|exllama|kernel)"
-    "|awq_dequantize|dequantize_gptq"
-)
-LEGACY = (
-    f"{UNPACKING}|awq|gemm_forward_4bit|gptq|gemm_half_q_half|q4_matmul|q_gemm|exllama|vecquant|kgemm_4bit|kgemv_4bit"
-)
-
-KERNELS = f"""
+KERNELS = """
     SELECT op.device_op_id, op.start_ns, op.end_ns, name_id, is_legacy, is_unpacking
-    FROM device_op AS op JOIN (
-        SELECT name_id, family, regexp_matches(lower(name), '{LEGACY}') AND NOT regexp_matches(lower(name), 'marlin|machete') AS is_legacy,
-            regexp_matches(lower(name), '{UNPACKING}') AS is_unpacking
-        FROM kernel_name) AS named USING (name_id), steady_window
+    FROM device_op AS op JOIN kernel_name AS named USING (name_id), steady_window
     WHERE (is_legacy OR named.family = 'gemm') AND op.start_ns >= from_ns AND op.start_ns < until_ns
 """
 
@@ -274,6 +261,12 @@ def judge_widened(row: WidenedWeights) -> Verdict:
     )
 
 
+SUMS_SQL = """
+SELECT sum(call_count) FILTER (is_legacy)::BIGINT AS part_count, sum(total_ns) FILTER (is_legacy)::BIGINT AS part_ns, sum(total_ns)::BIGINT AS whole_ns,
+    arg_max(name, total_ns) FILTER (is_legacy) AS largest
+FROM profile_work WHERE is_legacy OR family = 'gemm' GROUP BY run_id HAVING part_ns > 0 ORDER BY part_ns DESC LIMIT 1
+"""
+SUMS_QUESTION = "which method were the weights quantised by, and does the device fit Marlin (compute capability 8.0)? The recording says what faster kernels win."
 LOG_SQL = """
 SELECT (SELECT max(detail) FROM engine_event WHERE event = 'quantisation_forced') AS forced,
     (SELECT max(detail) FROM engine_event WHERE event = 'quantisation_slow') AS slow,
@@ -394,6 +387,9 @@ RULE = Rule(
     doc=__doc__,
     also=(
         Sign(ABOUT.reads, ABOUT.needs, WIDENED_SQL, WidenedWeights, judge_widened),
+        asked_of_sums(
+            SUMS_SQL, THRESHOLDS["min_share"].value, "of the products' time is older quantisation code", SUMS_QUESTION
+        ),
         Sign(("engine_evidence",), ("engine-log", "engine-config"), LOG_SQL, SaidSlow, judge_log),
         Sign(("bench_comparison",), ("bench-table",), LOG_SQL, SaidSlow, judge_log),
     ),

@@ -1,25 +1,23 @@
 """The model computes in fp32 on a device whose matrix units want 16 bits.
 
-What happens: fp32 matrix products run on the general-purpose units, an eighth to a thirtieth of the rate of bf16 on the matrix units, and read twice
-the bytes. A checkpoint loaded without a dtype, or an autocast that was left out, does that to a whole model without any other sign. fp64 is worse
-still: numpy arrays are of that type unless told otherwise, and element-wise arithmetic with one such tensor hands it on. Devices not made for it
-reach a 64th of their fp32 rate.
+What happens: fp32 matrix products run on the general-purpose units, an eighth to a thirtieth of the rate of bf16 on the matrix units, and read twice the bytes.
+A checkpoint loaded without a dtype, or an autocast that was left out, does that to a whole model without any other sign. fp64 is worse still: numpy arrays are
+of that type unless told otherwise, and element-wise arithmetic with one such tensor hands it on. Devices not made for it reach a 64th of their fp32 rate.
 
-How it is detected: the share of fp32 and fp64 products in the time of all matrix products, from kernel names (sgemm, ffma, simt; dgemm,
-f64). The win is the run replayed with each product at the device's own ratio: products that fill the device with large tiles are bound by
-arithmetic and gain the ratio of the units; all others are bound by bandwidth and gain two (four from fp64), as do long element-wise
-kernels. Where most of the products are wide, so is what lies between them: attention over a prompt is two products in one kernel and gains
-the ratio, every other long kernel that does not name a 16-bit type gains by its bytes. In a log or a configuration: the type is float32, or
-the weights weigh at least 3.6 bytes a parameter. Beside an out-of-memory text the model's configuration is enough: a load that fails with
-more than 2.5 bytes a parameter in memory is wider than 16 bits, and so is a checkpoint in float32 that nothing narrows. It is critical
-where memory ran out.
+How it is detected: the share of fp32 and fp64 products in the time of all matrix products, from kernel names (sgemm, ffma, simt; dgemm, f64). The win is the
+run replayed with each product at the device's own ratio: products that fill the device with large tiles are bound by arithmetic and gain the ratio of the
+units; all others are bound by bandwidth and gain two (four from fp64), as do long element-wise kernels. Where most of the products are wide, so is what lies
+between them: attention over a prompt is two products in one kernel and gains the ratio, every other long kernel that does not name a 16-bit type gains by its
+bytes. In a log or a configuration: the type is float32, or the weights weigh at least 3.6 bytes a parameter. Beside an out-of-memory text the model's
+configuration is enough: a load that fails with more than 2.5 bytes a parameter in memory is wider than 16 bits, and so is a checkpoint in float32 that nothing
+narrows. It is critical where memory ran out. The sums of a profile, where no recording is given, ask the same as a question.
 
-Weights kept in fp32 and computed with in 16 bits, as under torch.autocast, are another form of it: every step casts every weight again. Then half of
-the matrix products or more have casts from 32-bit floats directly before them, two or one that takes longer; the win is without them.
+Weights kept in fp32 and computed with in 16 bits, as under torch.autocast, are another form of it: every step casts every weight again. Then half of the matrix
+products or more have casts from 32-bit floats directly before them, two or one that takes longer; the win is without them.
 
-When it is not this: one short cast before a product is an activation's; casts to fp32 are of logits and norms; in training the products of
-the backward pass have no casts before them. Norms, logits and expert routing in fp32 are intended and small. TF32 kernels use the matrix
-units already. Training in fp32 may be on purpose.
+When it is not this: one short cast before a product is an activation's; casts to fp32 are of logits and norms; in training the products of the backward pass
+have no casts before them. Norms, logits and expert routing in fp32 are intended and small. TF32 kernels use the matrix units already. Training in fp32 may be
+on purpose.
 """
 
 from typing import NamedTuple
@@ -42,6 +40,7 @@ from doctor.rule import (
     Threshold,
     Verdict,
     Where,
+    asked_of_sums,
 )
 
 ABOUT = About(
@@ -265,7 +264,12 @@ CAST_FIXES = (
     ),
 )
 
+SUMS_SQL = """
+SELECT wide_product_count AS part_count, wide_product_ns AS part_ns, product_ns AS whole_ns, wide_product_name AS largest FROM profile_total
+WHERE wide_product_ns > 0 ORDER BY wide_product_ns DESC LIMIT 1
+"""
 SETTING_SQL = "SELECT * FROM weight_type"
+SUMS_QUESTION = "is the model meant to be in fp32? print(model.dtype); the recording itself says what 16 bits would win: `doctor diagnose REPORT.nsys-rep`."
 
 
 class TypeOfWeights(NamedTuple):
@@ -352,17 +356,12 @@ FIXES = (
         source="https://docs.pytorch.org/docs/stable/amp.html",
         fits=(ProgramKind.TRAINING,),
     ),
-    Fix(
-        "vllm",
-        "--dtype auto (or bfloat16)",
-        "takes the checkpoint's 16-bit type",
-        source="https://docs.vllm.ai/en/latest/configuration/engine_args.html",
-    ),
-    Fix(
-        "sglang",
-        "--dtype auto (or bfloat16)",
-        "takes the checkpoint's 16-bit type",
-        source="https://docs.sglang.ai/advanced_features/server_arguments.html",
+    *(
+        Fix(engine, "--dtype auto (or bfloat16)", "takes the checkpoint's 16-bit type", source=source)
+        for engine, source in (
+            ("vllm", "https://docs.vllm.ai/en/latest/configuration/engine_args.html"),
+            ("sglang", "https://docs.sglang.ai/advanced_features/server_arguments.html"),
+        )
     ),
     Fix(
         "tensorrt-llm",
@@ -395,6 +394,7 @@ RULE = Rule(
     doc=__doc__,
     also=(
         Sign(ABOUT.reads, ABOUT.needs, CAST_SQL, CastWeights, judge_cast),
+        asked_of_sums(SUMS_SQL, THRESHOLDS["min_share"].value, "of the time of matrix products is fp32", SUMS_QUESTION),
         Sign(("weight_type",), ("engine-log", "engine-config"), SETTING_SQL, TypeOfWeights, judge_setting),
     ),
 )

@@ -343,7 +343,7 @@ ORDER BY length_count * slot_count DESC LIMIT 1
 class Configured(NamedTuple):
     """What a configuration reserves: slots of the longest length."""
 
-    engine: str
+    engine: str | None
     length_count: float
     slot_count: float
     token_count: float

@@ -5,7 +5,7 @@ What happens: on a GPU divided by MIG an engine that asks NVML for the device ge
 out-of-memory error behind an assertion. A limit of the process (memory fraction, MPS, a pool of its own) has the same face: most of
 the card is free and the allocation fails all the same.
 
-How it is detected: the engine's size of the device is more than 1.2 times what CUDA or the slice says; or a `MIG-` id was not
+How it is detected: the engine's size of the device is more than 1.2 times what CUDA (`torch.cuda.mem_get_info()`, an out-of-memory text) or the slice says; or a `MIG-` id was not
 understood; or an allocation failed with more free on the device than it asked for.
 
 When it is not this: Windows refuses with room left where its page file is full: `headroom-thin`. A small total in an out-of-memory text on a large card is normal inside a slice. A full card: the other memory
@@ -67,11 +67,12 @@ def judge(row: Misread) -> Verdict:
 SIZE_SQL = """
 WITH engine AS (
     SELECT max(bytes) AS engine_bytes FROM (
-        SELECT total_bytes AS bytes FROM memory_refusal UNION ALL SELECT amount_bytes FROM engine_figure WHERE figure = 'total_memory')
+        SELECT total_bytes AS bytes FROM memory_refusal UNION ALL SELECT amount_bytes FROM engine_figure WHERE figure IN ('total_memory', 'believed_total'))
 ),
 real AS (
     SELECT min(bytes) AS real_bytes FROM (
-        SELECT total_bytes AS bytes FROM oom WHERE total_bytes IS NOT NULL UNION ALL SELECT memory_total_bytes FROM mig_instance)
+        SELECT total_bytes AS bytes FROM oom WHERE total_bytes IS NOT NULL UNION ALL SELECT memory_total_bytes FROM mig_instance
+        UNION ALL SELECT amount_bytes FROM engine_figure WHERE figure = 'cuda_total')
 )
 SELECT engine_bytes, real_bytes FROM engine, real WHERE engine_bytes IS NOT NULL AND real_bytes > 0
 """
@@ -181,6 +182,7 @@ RULE = Rule(
     also=(
         Sign(("oom_event",), ("oom-text",), CAPPED_SQL, Capped, judge_capped),
         Sign(("engine_figure", "oom_event"), ("engine-log", "oom-text"), SIZE_SQL, Sizes, judge_sizes),
+        Sign(("engine_figure",), ("engine-log", "engine-config"), SIZE_SQL, Sizes, judge_sizes),
         Sign(("memory_refusal", "mig_instance"), ("engine-log", "nvidia-smi"), SIZE_SQL, Sizes, judge_sizes),
         Sign(("engine_figure", "mig_instance"), ("engine-log", "nvidia-smi"), SIZE_SQL, Sizes, judge_sizes),
     ),

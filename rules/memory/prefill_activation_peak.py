@@ -63,6 +63,8 @@ PARTS = {"attention": "attention", "feed_forward": "a feed-forward layer"}
 
 def asked_for(row: Failure) -> str:
     """What failed, as far as the message has figures."""
+    if row.tried_bytes is None and row.allocated_bytes is not None and row.total_bytes is not None:
+        return f"took {format_bytes(row.allocated_bytes)} where {format_bytes(row.total_bytes)} are the limit"
     if row.tried_bytes is None:
         return "found no memory"
     if row.total_bytes is None:

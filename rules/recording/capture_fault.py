@@ -6,7 +6,8 @@ that computes on the CPU, and a device of another make, leave no device work eit
 be the diagnosis of something else.
 
 How it is detected: launch calls whose correlation id no kernel carries (calls made while a stream is captured run
-nothing and are told apart); a recording without any device work; the recorder's own words about lost events.
+nothing and are told apart); a recording without any device work; the recorder's own words about lost events; a table of PyTorch's profiler that has
+operators and no column of the device.
 
 When it is not this: the few launches at the edges of a window; launches of a graph that was recorded at graph level;
 graphs that are launched as often as they are captured, which is serving (`graph-recapture`).
@@ -22,6 +23,7 @@ from doctor.rule import (
     Fix,
     Rule,
     Severity,
+    Sign,
     Stage,
     Threshold,
     Verdict,
@@ -227,6 +229,43 @@ def _damaged(summary: str, said: tuple[Evidence, ...]) -> Finding:
     )
 
 
+SUMS_SQL = """
+SELECT count(*) FILTER (report = 'operator') AS operator_count, coalesce(sum(total_ns) FILTER (report = 'operator'), 0)::BIGINT AS operator_ns,
+    count(*) FILTER (report = 'api') AS call_kind_count,
+    coalesce(arg_max(name, total_ns) FILTER (report = 'operator'), '') AS longest
+FROM profile_work HAVING count(*) FILTER (report = 'kernel') = 0
+"""
+
+
+class HostSums(NamedTuple):
+    """A table of operators without any time of the device."""
+
+    operator_count: int
+    operator_ns: int
+    call_kind_count: int
+    longest: str
+
+
+def judge_sums(row: HostSums) -> Verdict:
+    """Either the device was not recorded, or nothing ran on it."""
+    if row.operator_count < 2:
+        return None
+    calls = (
+        "it has calls of CUDA, so that the device worked unseen"
+        if row.call_kind_count
+        else "it has no call of CUDA either: the device was not recorded, or the model ran on the CPU"
+    )
+    return Finding(
+        summary=f"the table sums {row.operator_count} operators on the host (the longest: {row.longest[:60]}) and has no column of the device; {calls}",
+        evidence=(Evidence("operators without time on the device", row.operator_count, "operators"),),
+        severity=Severity.MEDIUM,
+        confidence=0.85,
+        label="no column of the device",
+        fixes=(*TORCH_FIXES, *(() if row.call_kind_count else CPU_FIXES[:1])),
+        question="print(next(model.parameters()).device), then record again with ProfilerActivity.CUDA: is there time on the device?",
+    )
+
+
 CPU_FIXES = (
     Fix(
         "pytorch",
@@ -281,4 +320,5 @@ RULE = Rule(
     fixes=FIXES,
     verify="record again: every launch has its kernel.",
     doc=__doc__,
+    also=(Sign(("profile_sum",), ABOUT.needs, SUMS_SQL, HostSums, judge_sums),),
 )

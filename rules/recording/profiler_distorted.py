@@ -26,6 +26,9 @@ ABOUT = About(
 )
 
 THRESHOLDS = {
+    "min_os_calls": Threshold(
+        100_000, "calls", source="NVIDIA/DeepLearningExamples#1336: 4.2 times as long with the OS runtime traced"
+    ),
     "min_overhead_share": Threshold(
         0.05, "share of the window in overhead rows", source="NVIDIA/DeepLearningExamples#1336: 2 to 4.2 x"
     ),
@@ -172,6 +175,35 @@ def judge_table(row: Timed) -> Verdict:
     )
 
 
+SUMS_SQL = """
+SELECT coalesce(sum(call_count), 0)::BIGINT AS os_count, arg_max(name, call_count) AS name,
+    (SELECT coalesce(max(launch_count), 0) FROM profile_total)::BIGINT AS launch_count
+FROM profile_work WHERE report = 'os' AND NOT EXISTS (SELECT 1 FROM timeline_source)
+"""
+
+
+class OsSums(NamedTuple):
+    """Calls of the operating system that were recorded, against launches."""
+
+    os_count: int
+    name: str | None
+    launch_count: int
+
+
+def judge_sums(row: OsSums) -> Verdict:
+    """Their times are those of sleeping threads and tell nothing; that so many were recorded does."""
+    if row.os_count < THRESHOLDS["min_os_calls"].value or row.os_count < row.launch_count:
+        return None
+    return Finding(
+        summary=f"{row.os_count:,} calls of the operating system were recorded (most of them {row.name}), beside {row.launch_count:,} launches: each costs the"
+        " recorded program a few microseconds",
+        evidence=(Evidence("recorded calls of the operating system", row.os_count, "calls"),),
+        severity=Severity.INFO,
+        confidence=0.6,
+        question="time the run without the recorder, and record again without osrt: is it the same length?",
+    )
+
+
 FIXES = (
     Fix(
         "system",
@@ -216,5 +248,8 @@ RULE = Rule(
     fixes=FIXES,
     verify="time the same steps without the recorder: the recorded ones take at most a tenth longer.",
     doc=__doc__,
-    also=(Sign(("bench_row",), ("bench-table",), TABLE_SQL, Timed, judge_table),),
+    also=(
+        Sign(("bench_row",), ("bench-table",), TABLE_SQL, Timed, judge_table),
+        Sign(("profile_sum",), ("nsys-report",), SUMS_SQL, OsSums, judge_sums),
+    ),
 )

@@ -4,7 +4,8 @@ What happens: a recording at graph level has one row a CUDA graph launch; what r
 host calls cannot say why the device idles. Both are easily read as health, or as idleness.
 
 How it is detected: graph rows that hold most of the device's time; device work without any API call; ranks that the
-recordings say there are and that are missing from the evidence; sums of `nsys stats` or nvprof without the recording that they were made from.
+recordings say there are and that are missing from the evidence; sums of `nsys stats` or nvprof without the recording that they were made from; where
+these hold NVTX ranges that take far longer than all kernels together, that is asked first.
 
 When it is not this: a graph row is busy time, never idle time, and steps are still seen. Missing launches are
 `capture-fault`.
@@ -24,6 +25,7 @@ from doctor.rule import (
     Threshold,
     Verdict,
 )
+from doctor.units import format_ns
 
 ABOUT = About(
     id="trace-blind",
@@ -35,6 +37,8 @@ ABOUT = About(
 
 THRESHOLDS = {
     "min_graph_share": Threshold(0.5, "share of device time", source="below this the visible kernels lead"),
+    "min_ranges": Threshold(5, "ranges of one name", source="fewer are the phases of a program, loading among them"),
+    "min_range_idle": Threshold(0.3, "share of the ranges' time", source="sgl-project/sglang-omni#907: as of dispatch"),
 }
 
 SQL = """
@@ -139,6 +143,46 @@ def judge_sums(row: Sums) -> Verdict:
     )
 
 
+RANGES_SQL = """
+WITH outer_range AS (
+    SELECT run_id, ltrim(arg_max(name, total_ns), ':') AS range_name, arg_max(call_count, total_ns) AS range_count, max(total_ns) AS range_ns
+    FROM profile_work WHERE report = 'range' AND call_count >= $min_ranges AND total_ns > 0 GROUP BY run_id
+)
+SELECT range_name, range_count, range_ns, kernel_ns FROM outer_range JOIN profile_total USING (run_id)
+WHERE kernel_ns > 0 AND NOT EXISTS (SELECT 1 FROM timeline_source) ORDER BY range_ns DESC, run_id LIMIT 1
+"""
+
+
+class RangeSums(NamedTuple):
+    """The range that takes most time, and all kernels of the profile."""
+
+    range_name: str
+    range_count: int
+    range_ns: int
+    kernel_ns: int
+
+
+def judge_ranges(row: RangeSums) -> Verdict:
+    """Even if every kernel ran inside them, the device idled for the rest of the ranges."""
+    idle = 1 - row.kernel_ns / row.range_ns
+    if idle < THRESHOLDS["min_range_idle"].value:
+        return None
+    return Finding(
+        summary=f"{row.range_count:,} ranges `{row.range_name[:60]}` take {format_ns(row.range_ns)} and all kernels together {format_ns(row.kernel_ns)}: the"
+        f" device idles for at least {idle:.0%} of them, unless they overlap each other",
+        evidence=(
+            Evidence("ranges", row.range_ns / 1e9, "s"),
+            Evidence("all kernels", row.kernel_ns / 1e9, "s"),
+            Evidence("device idle within the ranges, at least", idle, "share"),
+        ),
+        severity=Severity.MEDIUM,
+        confidence=0.6,
+        fixes=SUMS_FIXES,
+        question="what does the host do meanwhile: launches, waits, work of its own between steps? The recording says, no sum does.",
+        title="Ranges take far longer than the kernels in them",
+    )
+
+
 SUMS_FIXES = (
     Fix(
         "system",
@@ -197,6 +241,7 @@ RULE = Rule(
             row=Missing,
             judge=judge_missing,
         ),
+        Sign(("profile_sum",), ("nsys-report",), RANGES_SQL, RangeSums, judge_ranges),
         Sign(("profile_sum",), ("nsys-report",), SUMS_SQL, Sums, judge_sums),
     ),
 )

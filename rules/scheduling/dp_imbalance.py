@@ -6,7 +6,8 @@ the run ends when it ends. Round robin spreads counts, not work.
 How it is detected: over at least five minutes the busiest replica runs at least 1.25 times as many requests as the mean
 of all; or one has a queue while another runs less than half as many, or has none and room in its KV cache, in a tenth
 of the time; or, with data parallelism set, devices that are busy 1.25 times as long as the mean. Of one or two moments
-the queue must count beside the batch, and less confidence is told.
+the queue must count beside the batch, and less confidence is told. Of a run that is cut into shares: the slowest rank
+takes 1.25 times as long as the mean.
 
 When it is not this: replicas that start one after another are uneven for a while: the first 30 s are left out. Ranks of one replica
 (tensor parallel) are no replicas.
@@ -15,6 +16,7 @@ When it is not this: replicas that start one after another are uneven for a whil
 from typing import NamedTuple
 
 from doctor.rule import About, Cleared, Evidence, Finding, Fix, Rule, Severity, Sign, Stage, Threshold, Verdict
+from doctor.units import format_ns
 
 ABOUT = About(
     id="dp-imbalance",
@@ -181,6 +183,61 @@ def judge_devices(row: Devices) -> Verdict:
     )
 
 
+RANKS_SQL = """
+SELECT count(*) AS rank_count, max(latency_ns) AS longest_ns, avg(latency_ns) AS mean_ns, min(latency_ns) AS shortest_ns,
+    max(completed_count) / nullif(min(completed_count), 0) AS count_ratio, max(prompt_token_count) / nullif(min(prompt_token_count), 0) AS token_ratio,
+    corr(latency_ns, prompt_token_count) AS token_correlation
+FROM bench_row WHERE tool = 'ranks' AND latency_ns > 0
+HAVING count(*) > 1
+"""
+
+
+class Ranks(NamedTuple):
+    """How long each rank took for its share of one run."""
+
+    rank_count: int
+    longest_ns: int
+    mean_ns: float
+    shortest_ns: int
+    count_ratio: float | None
+    token_ratio: float | None
+    token_correlation: float | None
+
+
+def judge_ranks(row: Ranks) -> Verdict:
+    """The run ends when its slowest share is done."""
+    ratio = row.longest_ns / row.mean_ns
+    if ratio < THRESHOLDS["min_ratio"].value:
+        return Cleared(f"{row.rank_count} ranks take alike: the longest {ratio:.2f} times the mean")
+    is_by_length = (row.token_ratio or 1.0) >= THRESHOLDS["min_ratio"].value and (row.token_correlation or 0.0) > 0.5
+    is_by_count = (row.count_ratio or 1.0) >= THRESHOLDS["min_ratio"].value
+    why = (
+        f"; the mean prompt is {row.token_ratio:.1f} times as long on one as on another"
+        if is_by_length
+        else "; they were given unequal numbers of requests"
+        if is_by_count
+        else ""
+    )
+    return Finding(
+        summary=f"of {row.rank_count} ranks the slowest takes {format_ns(row.longest_ns)}, the mean {format_ns(row.mean_ns)}, the quickest"
+        f" {format_ns(row.shortest_ns)}{why}",
+        evidence=(
+            Evidence("slowest against the mean", ratio, "x"),
+            *((Evidence("longest mean prompt against the shortest", row.token_ratio, "x"),) if row.token_ratio else ()),
+        ),
+        severity=Severity.HIGH if is_by_length or is_by_count else Severity.MEDIUM,
+        confidence=0.8 if is_by_length or is_by_count else 0.5,
+        speedup_bound=ratio,
+        fixes=(SHUFFLE, *(fix for fix in FIXES if fix != SHUFFLE)),
+    )
+
+
+SHUFFLE = Fix(
+    "system",
+    "shuffle a batch before it is split; hand out work in small pieces as replicas become free",
+    "no replica is given all short or all long requests",
+    source="https://github.com/EleutherAI/lm-evaluation-harness/pull/1477",
+)
 FIXES = (
     Fix(
         "vllm",
@@ -195,12 +252,7 @@ FIXES = (
         "tokens are balanced, not counts",
         source="https://docs.sglang.ai/advanced_features/server_arguments.html (checked with 0.5.9 to 0.5.18)",
     ),
-    Fix(
-        "system",
-        "shuffle a batch before it is split; hand out work in small pieces as replicas become free",
-        "no replica is given all short or all long requests",
-        source="https://github.com/EleutherAI/lm-evaluation-harness/pull/1477",
-    ),
+    SHUFFLE,
 )
 
 RULE = Rule(
@@ -212,5 +264,8 @@ RULE = Rule(
     fixes=FIXES,
     verify="running requests and KV usage of all replicas are within a tenth of each other.",
     doc=__doc__,
-    also=(Sign(("gpu_sample", "engine_choice"), ("nvml", "engine-config"), DEVICE_SQL, Devices, judge_devices),),
+    also=(
+        Sign(("gpu_sample", "engine_choice"), ("nvml", "engine-config"), DEVICE_SQL, Devices, judge_devices),
+        Sign(("bench_row",), ("bench-table",), RANKS_SQL, Ranks, judge_ranks),
+    ),
 )

@@ -29,10 +29,10 @@ THRESHOLDS = {
 }
 
 SQL = """
-SELECT engine, asked_count, found_count, hit_share, hit_max_share, hit_sample_count, block_count, is_block_known, shared_prefix_count,
+SELECT engine, asked_count, found_count, hit_share, hit_max_share, hit_sample_count, block_count, is_block_known, is_told, shared_prefix_count,
     (SELECT max(prompt_token_hz) FROM engine_load AS load WHERE load.engine = prefix_use.engine) AS prompt_token_hz
 FROM prefix_use
-WHERE NOT is_off AND (asked_count >= $min_asked OR hit_sample_count >= $min_samples)
+WHERE NOT is_off AND (asked_count >= $min_asked OR hit_sample_count >= $min_samples OR is_told)
 ORDER BY block_count DESC NULLS LAST LIMIT 1
 """
 
@@ -48,6 +48,7 @@ class Hits(NamedTuple):
     hit_sample_count: int
     block_count: float | None
     is_block_known: bool
+    is_told: bool
     shared_prefix_count: float | None
     prompt_token_hz: float | None
 
@@ -55,7 +56,7 @@ class Hits(NamedTuple):
 def judge(row: Hits) -> Verdict:
     """Asked, nothing found, and no block could be filled."""
     found_nothing = row.found_count == 0 if row.found_count is not None else (row.hit_max_share or 0) == 0
-    was_asked = (row.asked_count or 0) > 0 or (row.prompt_token_hz or 0) > 0
+    was_asked = (row.asked_count or 0) > 0 or (row.prompt_token_hz or 0) > 0 or row.is_told
     if not found_nothing or not was_asked or row.block_count is None:
         return None
     asked = f"{row.asked_count:,.0f} tokens were looked up" if row.asked_count else "prompts were looked up"
@@ -85,7 +86,7 @@ def judge(row: Hits) -> Verdict:
         f" {row.block_count:.0f}",
         evidence=evidence,
         severity=Severity.MEDIUM,
-        confidence=0.9,
+        confidence=0.7 if row.is_told else 0.9,
     )
 
 

@@ -5,7 +5,7 @@ replicas, or a pool so full that prefixes are thrown out before they come again:
 again.
 
 How it is detected: of the tokens that prompts share in whole blocks, less than half is found; where the length of prompts is not known,
-nothing is found although they share a block and more; or a table of two runs under the same load
+nothing is found although they share a block and more, or would, did not something that differs stand before it; or a table of two runs under the same load
 that differ in routing only, of which the one with fewer hits, or without affinity, is slower by at least a tenth.
 
 When it is not this: prompts that share nothing find nothing. Prefixes shorter than a block are `prefix-below-block`; a cache that is
@@ -36,10 +36,11 @@ THRESHOLDS = {
 SQL = """
 SELECT use.engine, hit_share, possible_share, shared_prefix_count, prompt_token_count, block_count,
     (SELECT kv_median_share FROM engine_queue WHERE engine_queue.engine = use.engine) AS kv_median_share,
-    (SELECT count(DISTINCT replica_id) FROM engine_load WHERE engine_load.engine = use.engine) AS replica_count
+    (SELECT count(DISTINCT replica_id) FROM engine_load WHERE engine_load.engine = use.engine) AS replica_count,
+    EXISTS (SELECT 1 FROM bench_row WHERE tool = 'prompts-behind') AS is_behind
 FROM prefix_use AS use
 WHERE NOT is_off AND hit_share IS NOT NULL AND (possible_share >= $min_possible
-    OR (possible_share IS NULL AND hit_share = 0 AND shared_prefix_count >= block_count AND asked_count >= $min_asked))
+    OR (possible_share IS NULL AND hit_share = 0 AND shared_prefix_count >= block_count AND (asked_count >= $min_asked OR is_told)))
 ORDER BY possible_share - hit_share DESC NULLS LAST LIMIT 1
 """
 
@@ -63,6 +64,7 @@ class Missed(NamedTuple):
     block_count: float | None
     kv_median_share: float | None
     replica_count: int
+    is_behind: bool
 
 
 class Routed(NamedTuple):
@@ -78,15 +80,16 @@ class Routed(NamedTuple):
 
 def nothing_found(row: Missed) -> Finding:
     """Whole blocks are shared and none is found; how much of a prompt that is, nobody told."""
+    where = ", but behind a part that differs from prompt to prompt" if row.is_behind else ""
     return Finding(
         summary=f"the prefix cache finds nothing, and prompts share {row.shared_prefix_count:,.0f} tokens where a block holds"
-        f" {row.block_count or 0:.0f}",
+        f" {row.block_count or 0:.0f}{where}",
         evidence=(
             Evidence("found", row.hit_share, "share of prompt tokens"),
             Evidence("shared prefix", row.shared_prefix_count, "tokens"),
         ),
         severity=Severity.MEDIUM,
-        confidence=0.6,
+        confidence=0.8 if row.is_behind else 0.6,
     )
 
 

@@ -32,7 +32,8 @@ engine_figure = Table(
         "figure",
         "total_memory, requested_memory, free_memory, weights, kv_memory, kv_needed, kv_tokens, kv_blocks, "
         "activation_peak, non_torch, graph_memory, graph_estimate, max_concurrency, max_model_len, graph_max_batch, "
-        "graph_time, max_running, max_batched_tokens, context_len, draft_cost",
+        "graph_time, max_running, max_batched_tokens, context_len, draft_cost; cuda_total: as CUDA itself answers, "
+        "believed_total: what somebody says that the engine counts with",
     ),
     whole("amount_bytes", "for memory"),
     real("amount_count", "for tokens, blocks, sequences"),

@@ -13,7 +13,8 @@ profile_sum = Table(
     whole("table_id", "number of the table within its source, from 0"),
     text_column(
         "report",
-        "kernel, api, copy: device time of copies by direction, size: their bytes, range: NVTX, os: calls of the OS",
+        "kernel, api, copy: device time of copies by direction, size: their bytes, range: NVTX, os: calls of the OS, "
+        "operator: of PyTorch, in a table that has no columns of the device",
     ),
     interned("name", "kernel, call, copy or range"),
     whole("call_count", "calls, kernels or copies"),

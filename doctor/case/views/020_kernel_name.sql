@@ -2,7 +2,8 @@
 -- tests matters, since names nest (a fused attention kernel holds "gemm", a Triton reduction may hold "all_reduce").
 --   family: collective, attention, moe, gemm, softmax, norm, rope, kv_cache, activation, sampling, index, concat, quantise, reduction, elementwise, other
 --   precision (gemm only): fp64, fp32, tf32, bf16, fp16, fp8, int8, int4, NULL where the name does not tell
--- Both are enumerations: text to whoever reads them, and one byte in each of millions of rows.
+--   is_unpacking, is_legacy: code of AWQ, GPTQ, ExLlama and bitsandbytes that writes weights out wider, and all of its kernels that Marlin and Machete replace
+-- Family and precision are enumerations: text to whoever reads them, and one byte in each of millions of rows.
 CREATE TYPE IF NOT EXISTS work_family AS ENUM (
     'collective', 'attention', 'moe', 'gemm', 'softmax', 'norm', 'rope', 'kv_cache', 'activation', 'sampling', 'select', 'index', 'concat',
     'quantise', 'reduction', 'elementwise', 'other', 'kernel', 'memcpy', 'memset', 'graph');
@@ -56,6 +57,10 @@ SELECT name_id, name,
         WHEN regexp_matches(word, 'bf16|bfloat16|__nv_bfloat|_bb[a-z]*_|_bh_') THEN 'bf16'
         WHEN regexp_matches(word, 'fp16|f16|half|hgemm|h16816|h1688|h884|_hh[a-z]*_|_hb_') THEN 'fp16'
         WHEN regexp_matches(word, 'sgemm|ffma|f32f32_f32f32|_simt_s|float|f32|_sb_|_s_b_|_sss_') THEN 'fp32'
-    END)::work_precision AS precision
+    END)::work_precision AS precision,
+    regexp_matches(word, 'kdequantize|kdequant_mm|kint8vectorquant|kquantizeblockwise|ktransformrowcol|dequantize_weights|dequantize_4bit'
+        || '|reconstruct_(gptq|exllama|kernel)|awq_dequantize|dequantize_gptq') AS is_unpacking,
+    (is_unpacking OR regexp_matches(word, 'awq|gemm_forward_4bit|gptq|gemm_half_q_half|q4_matmul|q_gemm|exllama|vecquant|kgemm_4bit|kgemv_4bit'))
+        AND NOT regexp_matches(word, 'marlin|machete') AS is_legacy
 FROM sorted
 ORDER BY name_id;

@@ -63,11 +63,13 @@ FROM (VALUES
     compute_major, compute_minor, power, is_integrated, source_url)
 ORDER BY sheet_id;
 
--- gpu_model: every device name of the case with the first line of the sheet that fits it; a name that is cut or unknown has no row, and a chip
+-- gpu_model: every device name of the case (where no tool tells one, the product that a text names) with the first line of the sheet that fits it; a name that is cut or unknown has no row, and a chip
 -- for laptops is another product under the same number.
 CREATE TABLE gpu_model AS
 WITH named AS (
     SELECT name FROM gpu_sample WHERE name IS NOT NULL UNION SELECT name FROM device WHERE name IS NOT NULL
+    UNION SELECT told FROM engine_setting WHERE setting = 'card' AND NOT EXISTS (SELECT 1 FROM gpu_sample WHERE name IS NOT NULL)
+        AND NOT EXISTS (SELECT 1 FROM device WHERE name IS NOT NULL)
 )
 SELECT name, gpu_sheet.*
 FROM named JOIN gpu_sheet ON regexp_matches(lower(name), name_pattern)

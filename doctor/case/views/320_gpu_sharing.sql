@@ -19,13 +19,17 @@ loaded AS (
 ),
 whole AS (
     SELECT device_id, median(busy_share) AS busy_share FROM gpu_sample GROUP BY device_id
+),
+tenant AS (  -- one table may tell the memory of a process, another its share of the multiprocessors
+    SELECT source_id, look_id, device_id, pid, max(memory_bytes) AS memory_bytes FROM gpu_process
+    WHERE coalesce(process_type, 'c') <> 'g' AND gpu_instance_id IS NULL AND NOT coalesce(name LIKE 'nvidia-cuda-mps%', false)
+    GROUP BY ALL
 )
-SELECT source_id, device_id, count(DISTINCT pid) AS tenant_count, any_value(is_mps) AS is_mps, median(loaded.sm_share) AS sm_share,
+SELECT source_id, device_id, count(*) AS tenant_count, any_value(is_mps) AS is_mps, median(loaded.sm_share) AS sm_share,
     sum(loaded.sm_share) AS sm_sum_share, any_value(whole.busy_share) AS busy_share, sum(memory_bytes)::BIGINT AS memory_bytes,
     count(loaded.sm_share) AS loaded_count
-FROM fullest JOIN gpu_process USING (source_id, look_id, device_id) LEFT JOIN loaded USING (source_id, device_id, pid)
+FROM fullest JOIN tenant USING (source_id, look_id, device_id) LEFT JOIN loaded USING (source_id, device_id, pid)
     LEFT JOIN whole USING (device_id), mps
-WHERE coalesce(process_type, 'c') <> 'g' AND gpu_instance_id IS NULL AND NOT coalesce(gpu_process.name LIKE 'nvidia-cuda-mps%', false)
 GROUP BY source_id, device_id
 ORDER BY source_id, device_id;
 

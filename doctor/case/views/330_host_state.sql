@@ -35,10 +35,14 @@ WITH near AS (
     SELECT device_id, any_value(numa_node_id) AS near_node_id, any_value(cpu_affinity) AS near_cpus FROM gpu_affinity GROUP BY device_id
 ),
 node AS (
-    SELECT count(DISTINCT coalesce(numa_node_id::TEXT, cpu_affinity)) AS node_count FROM gpu_affinity
+    SELECT count(DISTINCT node) AS node_count FROM (
+        SELECT coalesce(numa_node_id::TEXT, cpu_affinity) AS node FROM gpu_affinity UNION ALL SELECT numa_node_id::TEXT FROM host_process)
 ),
 held AS (
-    SELECT pid, device_id, max(memory_bytes) AS memory_bytes FROM gpu_process
+    SELECT pid, device_id, max(memory_bytes) AS memory_bytes FROM gpu_process JOIN source USING (source_id)
+    -- numbers that were given to bus addresses in their order name other devices where the topology shows more
+    WHERE coalesce(notes, '') NOT LIKE '%numbered in the order%' OR (SELECT count(DISTINCT device_id) FROM gpu_affinity)
+        <= (SELECT count(DISTINCT device_id) FROM gpu_process)
     GROUP BY pid, device_id QUALIFY row_number() OVER (PARTITION BY pid ORDER BY max(memory_bytes) DESC NULLS LAST, device_id) = 1
 ),
 spread AS (
@@ -53,9 +57,9 @@ spread AS (
 machine AS (
     SELECT max(numa_node_count) AS numa_node_count, max(cpu_count) AS cpu_count FROM host_sample
 )
-SELECT spread.pid, spread.name, coalesce(held.device_id, host_device_id) AS device_id, near_node_id, near_cpus, cpu_affinity, cpu_allowed_count,
+SELECT spread.pid, spread.name, coalesce(host_device_id, held.device_id) AS device_id, near_node_id, near_cpus, cpu_affinity, cpu_allowed_count,
     numa_node_id, resident_bytes, resident_remote_bytes, greatest(node_count, coalesce(numa_node_count, 1)) AS node_count, machine.cpu_count
-FROM spread LEFT JOIN held USING (pid) LEFT JOIN near ON near.device_id = coalesce(held.device_id, host_device_id), node, machine
+FROM spread LEFT JOIN held USING (pid) LEFT JOIN near ON near.device_id = coalesce(host_device_id, held.device_id), node, machine
 WHERE (cpu_affinity IS NOT NULL OR resident_remote_bytes IS NOT NULL OR numa_node_id IS NOT NULL)
     AND (greatest(node_count, coalesce(numa_node_count, 1)) > 1 OR resident_remote_bytes IS NOT NULL)
 ORDER BY spread.pid;

@@ -6,7 +6,7 @@ SELECT engine, setting, arg_max(told, weight) AS told, arg_max(spelled, weight) 
 FROM (
     SELECT *, CASE said_by WHEN 'log' THEN 2 WHEN 'command' THEN 1 ELSE 0 END::BIGINT * 1000000000000000
         + source_id::BIGINT * 1000000000 + line_id AS weight
-    FROM engine_setting
+    FROM engine_setting WHERE setting <> 'card'  -- of a machine, not of an engine
 )
 GROUP BY engine, setting
 ORDER BY engine, setting;
@@ -21,10 +21,10 @@ WITH said AS (
     UNION ALL SELECT engine FROM metric
 )
 SELECT engine, (SELECT max(detail) FROM engine_event WHERE event = 'version' AND engine_event.engine = counted.engine) AS version
-FROM (SELECT engine, count(*) AS line_count FROM said WHERE engine IS NOT NULL GROUP BY engine ORDER BY line_count DESC, engine LIMIT 1) AS counted;
+FROM (SELECT engine, count(*) AS line_count FROM said WHERE engine IS NOT NULL AND engine <> 'unknown' GROUP BY engine ORDER BY line_count DESC, engine LIMIT 1) AS counted;
 
 -- engine_evidence: one row where the case holds anything that an engine, a framework or a configuration said; none otherwise.
 CREATE TABLE engine_evidence AS
-SELECT row_count FROM (SELECT (SELECT count(*) FROM engine_sample) + (SELECT count(*) FROM engine_figure) + (SELECT count(*) FROM engine_setting)
+SELECT row_count FROM (SELECT (SELECT count(*) FROM engine_sample) + (SELECT count(*) FROM engine_figure) + (SELECT count(*) FROM engine_setting WHERE setting <> 'card')
     + (SELECT count(*) FROM engine_event) + (SELECT count(*) FROM metric) + (SELECT count(*) FROM model_shape) AS row_count)
 WHERE row_count > 0;

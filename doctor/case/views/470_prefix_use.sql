@@ -1,5 +1,5 @@
 -- prefix_use: how much of the prompts was found in the prefix cache, and how much could have been; one row an engine. What could be comes from
--- the requests themselves or from a benchmark's own setting; only whole blocks are kept.
+-- the requests themselves or from a benchmark's own setting; only whole blocks are kept. `is_told`: in a sentence, without an engine's own line.
 CREATE TABLE prefix_use AS
 WITH counted AS (
     SELECT engine, sum(grown_count) FILTER (metric IN ('prefix_cache_queries', 'gpu_prefix_cache_queries') AND reading_kind = 'counter') AS asked_count,
@@ -40,7 +40,7 @@ SELECT engine.engine, coalesce(asked_count, CASE WHEN counted.cached_count IS NO
         counted.cached_count / nullif(prompt_count, 0), hit_last_share, bench_hit_share) AS hit_share,
     hit_max_share, coalesce(hit_sample_count, 0) AS hit_sample_count, coalesce(told = 'false', false) OR coalesce(is_said_off, false) AS is_off,
     told = 'true' AS is_on, coalesce(block_count, CASE engine.engine WHEN 'vllm' THEN 16 WHEN 'sglang' THEN 1 WHEN 'tensorrt-llm' THEN 32 WHEN 'engine' THEN 16 END) AS block_count,
-    block_count IS NOT NULL AS is_block_known, shared_prefix_count, prompt_token_count,
+    block_count IS NOT NULL AS is_block_known, engine.engine = 'unknown' AS is_told, shared_prefix_count, prompt_token_count,
     floor(shared_prefix_count / coalesce(block_count, 16)) * coalesce(block_count, 16) / nullif(prompt_token_count, 0) AS possible_share
 FROM engine LEFT JOIN counted USING (engine) LEFT JOIN logged USING (engine) LEFT JOIN settled USING (engine) LEFT JOIN switched USING (engine),
     possible, measured

@@ -1,7 +1,7 @@
 -- reserved_setting: engines set to keep a cache of the longest length for every slot, with what a token takes and what requests really use.
 -- Contiguous by their settings: a static cache of transformers, the contiguous and growing layouts of the engine of this project, TensorRT-LLM built
 -- without its paged cache, and lmdeploy before 0.1. That one counts cache entries where later ones give a share of the device, names its manager of
--- whole sequences in its log, or its version; `is_sure` is false where only its number of instances hints at it. Later ones log or set blocks.
+-- whole sequences in its log, or its version; a description in words must say that it is not paged; `is_sure` is false where only its number of instances hints at it. Later ones log or set blocks.
 CREATE TABLE reserved_setting AS
 WITH old AS (
     SELECT coalesce(bool_or(detail LIKE '0.0.%'), false) AS is_old, coalesce(bool_or(detail NOT LIKE '0.0.%'), false) AS is_new
@@ -28,7 +28,10 @@ size AS (
         SELECT total_bytes FROM oom UNION ALL SELECT memory_total_bytes FROM gpu_sample
         UNION ALL SELECT amount_bytes FROM engine_figure WHERE figure = 'total_memory')
 ),
-asked AS (SELECT avg(prompt_token_count + output_token_count) AS token_count FROM bench_row)
+asked AS (
+    SELECT coalesce((SELECT avg(prompt_token_count + output_token_count) FROM bench_row),
+        (SELECT max(told_count) FROM engine_choice WHERE setting = 'request_tokens')) AS token_count
+)
 SELECT engine, length_count, slot_count, coalesce(token_bytes, told_token_bytes)::BIGINT AS token_bytes, weight_bytes, total_bytes, token_count,
     is_told OR is_old_engine AS is_sure
 FROM setting, shape, size, asked

@@ -6,7 +6,7 @@ WITH told AS (
         regexp_replace(text, '(_v\d+|_ptsz|_ptds)+$', '') AS call
     FROM profile_sum JOIN text ON text_id = name_id
 )
-SELECT run_id, report, told.name, name_id, call_count, total_ns, time_share, mean_ns, least_ns, most_ns, size_bytes, family, precision,
+SELECT run_id, report, told.name, name_id, call_count, total_ns, time_share, mean_ns, least_ns, most_ns, size_bytes, family, precision, coalesce(is_legacy, false) AS is_legacy,
     CASE WHEN report <> 'api' THEN NULL
         WHEN regexp_matches(call, '^(cudaLaunch(Kernel|CooperativeKernel|KernelEx)\w*|cuLaunch\w*)$') THEN 'launch'
         WHEN regexp_matches(call, '^cu(da)?GraphLaunch$') THEN 'graph_launch'
@@ -42,6 +42,8 @@ SELECT run_id, count(*) OVER () AS run_count,
     coalesce(sum(call_count) FILTER (family = 'collective'), 0)::BIGINT AS collective_count,
     coalesce(sum(total_ns) FILTER (family = 'gemm'), 0)::BIGINT AS product_ns,
     coalesce(sum(total_ns) FILTER (precision IN ('fp32', 'fp64')), 0)::BIGINT AS wide_product_ns,
+    coalesce(sum(call_count) FILTER (precision IN ('fp32', 'fp64')), 0)::BIGINT AS wide_product_count,
+    arg_max(name, total_ns) FILTER (precision IN ('fp32', 'fp64')) AS wide_product_name,
     coalesce((SELECT whole_ns FROM whole WHERE report = 'api' AND whole.run_id = profile_work.run_id), 0)::BIGINT AS api_ns,
     coalesce(sum(total_ns) FILTER (call_class = 'launch'), 0)::BIGINT AS launch_ns,
     coalesce(sum(call_count) FILTER (call_class = 'launch'), 0)::BIGINT AS launch_count,

@@ -23,7 +23,7 @@ from doctor.errors import UnknownEvidenceError
 from doctor.readers.evidence_file import EvidenceFile, open_evidence
 from doctor.readers.protocol import Progress, no_progress
 from doctor.readers.text import new_scanners
-from doctor.readers.text.scanner import LedScanner, Scanner
+from doctor.readers.text.scanner import BesideScanner, LedScanner, Scanner
 from doctor.readers.text.wrapped import unwrapped
 
 MOST_LINE_BYTES = 64 * 1024
@@ -61,7 +61,7 @@ class TextDocumentReader:
         desk = _Desk(new_scanners())
         for _ in desk.read(_pieces(open_evidence(path), no_progress, RECOGNISE_BYTES)):
             return True
-        return any(scanner.facts() is not None for scanner in desk.scanners)
+        return any(scanner.facts() is not None for scanner in desk.scanners if not isinstance(scanner, BesideScanner))
 
     def read(self, path: Path, progress: Progress) -> Iterator[TableBatch | SourceFacts]:
         """Yield rows by kind, then one `SourceFacts` for each kind.
@@ -73,7 +73,7 @@ class TextDocumentReader:
         desk = _Desk(new_scanners())
         yield from desk.read(_pieces(file, progress))
         found = [(scanner, facts) for scanner in desk.scanners if (facts := scanner.facts()) is not None]
-        if not found:
+        if all(isinstance(scanner, BesideScanner) for scanner, _ in found):
             raise UnknownEvidenceError(f"{path} is a text in which nothing is known as evidence")
         for scanner, facts in found:
             yield from scanner.drain()

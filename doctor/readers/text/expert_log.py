@@ -26,6 +26,25 @@ _COLUMNS = {
 }  # fmt: skip
 _NUMBER = re.compile(r"\d{1,9}(?:\.0{1,6})?$")
 _RULE = re.compile(r"[\s|:+\-]{3,400}\Z")
+_LIST_HEAD = re.compile(
+    r"\btokens (?:per|routed|received|sent|by|on|for|seen)\b[^\n]{0,40}\b(?:rank|expert|gpu)s?\b"
+    r"|\b(?:ep|expert)[ -]?(?:parallel )?ranks?\b[^\n]{0,40}\btokens\b",
+    re.IGNORECASE,
+)
+_LIST_ROW = re.compile(
+    r"[\s>*\-•]{0,8}(?:ep[ _-]?)?(rank|expert|gpu)[ _#]{0,2}(\d{1,5})\s{0,4}(?:[:=|]|->"
+    r"|→)\s{0,4}(\d{1,3}(?:,\d{3}){1,4}|\d{1,12})(?: tokens?)?[\s.,;]{0,4}\Z",
+    re.IGNORECASE,
+)
+_LIST_LINE = re.compile(
+    r"\btokens (?:per|routed|received|sent|by|on|for|seen)\b[^\n:=]{0,40}\b(rank|expert"
+    r"|gpu)s?\b[^\n\d]{0,16}[:=]\s{0,4}[\[(]?"
+    r"(\d[\d.,kKM\s;]{8,2000})",
+    re.IGNORECASE,
+)
+_LIST_AMOUNT = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s?([kKM]?)(?=[\s,;\])]|\Z)")
+_LEAST_LIST = 3
+_LIST_GAP = 3
 _MOST_LINE = 2000
 _MOST_COLUMNS = 8
 
@@ -48,6 +67,11 @@ class ExpertLogScanner:
         "tokens |",
         "Tokens |",
         "okens per",
+        "okens by",
+        "okens on",
+        "okens for",
+        "xpert parallel",
+        "EP rank",
         "okens routed",
         "okens received",
         "outed tokens",
@@ -59,11 +83,12 @@ class ExpertLogScanner:
         self._rows: list[dict[str, Any]] = []
         self._columns: list[str | None] = []
         self._count = 0
+        self._lines_left = 0
 
     @property
     def is_open(self) -> bool:
-        """Behind the header of a table of counts."""
-        return bool(self._columns)
+        """Behind the header of a table of counts, or the line above a list of them."""
+        return bool(self._columns) or self._lines_left > 0
 
     def line(self, number: int, text: str) -> None:
         """One line of a log, a header, or a row."""
@@ -82,8 +107,17 @@ class ExpertLogScanner:
             self._add(
                 {"step_id": int(sglang.group(1)), "balancedness_share": float(sglang.group(2)), "window_count": 1}
             )
+        elif (listed := _LIST_LINE.search(text)) is not None and self._listed(listed[1], listed[2]):
+            self._lines_left = 0
+        elif self._lines_left > 0 and (row := _LIST_ROW.match(text)) is not None:
+            self._lines_left = _LIST_GAP
+            place = "expert_id" if row[1].lower() == "expert" else "rank"
+            self._add({place: int(row[2]), "token_count": int(row[3].replace(",", ""))})
         elif not self._header(text) and self._columns and not self._row(text):
             self._columns = []
+        elif not self._columns:
+            is_head = _LIST_HEAD.search(text) is not None
+            self._lines_left = _LIST_GAP if is_head else max(self._lines_left - 1, 0)
 
     def drain(self) -> Iterator[TableBatch]:
         """Rows so far."""
@@ -98,6 +132,19 @@ class ExpertLogScanner:
     def _add(self, row: dict[str, Any]) -> None:
         self._rows.append(row)
         self._count += 1
+
+    def _listed(self, place: str, amounts: str) -> bool:
+        """Counts one behind the other, a rank or an expert each: `512k, 498k, 1.61M`."""
+        told = [
+            round(float(amount) * {"": 1, "k": 10**3, "m": 10**6}[scale.lower()])
+            for amount, scale in _LIST_AMOUNT.findall(amounts.replace(", ", " ; "))
+        ]
+        if len(told) < _LEAST_LIST:
+            return False
+        name = "expert_id" if place.lower() == "expert" else "rank"
+        for number, count in enumerate(told):
+            self._add({name: number, "token_count": count})
+        return True
 
     def _header(self, text: str) -> bool:
         cells = [re.sub(r"[ \-]", "_", re.sub(r"[*`]|\(.{0,20}?\)", "", cell).strip()) for cell in _cells(text.lower())]

@@ -11,7 +11,7 @@ from typing import Any
 
 from doctor.case.batch import SourceFacts, TableBatch
 from doctor.readers.bench_columns import column_of, word_column
-from doctor.readers.bench_labels import fields_of
+from doctor.readers.bench_labels import fields_of, is_label
 from doctor.readers.bench_rows import row_of
 from doctor.readers.text.scanner import batch_of
 
@@ -98,7 +98,8 @@ class MarkdownTableScanner:
         self._wants_rule = is_two  # two cells without bars around them are a table above a rule only
         known = sum(column_of(name) is not None for name in names)
         self._is_by_cell = False
-        if known >= 2 or (known == 1 and any(word_column(name) is not None for name in names)):
+        is_varied = any(word_column(name) is not None or (name and is_label(name)) for name in names)
+        if known >= 2 or (known == 1 and is_varied):
             self._names, self._table = names, self._table + 1
         elif len(names) >= 2:
             above = [line for line in _unquoted_table(self._look_back()) if not _RULE.match(line)]

@@ -14,6 +14,7 @@ MOST_ROWS = 5000
 _MOST_LINE = 4000
 _MOST_NAME = 400
 _MOST_OTHER_LINES = 2
+_HEADINGS = ("Self CPU", "CPU total", "Self CUDA", "CUDA total", "Self XPU", "XPU total")
 _WIDE = re.compile(r"\s{2,}")
 _RULE = re.compile(r"[\s\-]{3,4000}\Z")
 _COUNT = re.compile(r"[0-9]{1,12}\Z")
@@ -24,7 +25,7 @@ _COPY = re.compile(r"Mem(?:cpy|set) \w")
 
 
 class OperatorTableScanner:
-    """Rows under headings that name `Self CPU`; operators are left out: their kernels have rows of their own."""
+    """Rows under such headings; operators only where the device has no column: else their kernels have rows."""
 
     kind = "profile-sums"
     clues = ("Self CPU", "# of Calls")
@@ -44,7 +45,7 @@ class OperatorTableScanner:
     def line(self, number: int, text: str) -> None:
         """Look at one line."""
         cells = _WIDE.split(text[:_MOST_LINE].strip())
-        if "Self CPU" in cells and "# of Calls" in cells:
+        if "# of Calls" in cells and any(heading in cells for heading in _HEADINGS):
             self._places = {cell.lower().replace("xpu", "cuda"): place for place, cell in enumerate(cells)}
             self._table, self._others = self._table + 1, 0
         elif self._places and not _RULE.match(text[:_MOST_LINE]) and not self._take(cells):
@@ -67,19 +68,23 @@ class OperatorTableScanner:
         if len(cells) != len(self._places) or self._count >= MOST_ROWS:
             return False
         name, count = cells[0], cells[self._places["# of calls"]]
-        host, device = self._time(cells, "self cpu"), self._time(cells, "self cuda")
-        if not _COUNT.match(count) or host is None:
+        host, device = self._time(cells, "self cpu", "cpu total"), self._time(cells, "self cuda", "cuda total")
+        if not _COUNT.match(count) or (host is None and device is None):
             return False
         if _CALL.match(name):
-            self._keep("api", name, int(count), host)
+            self._keep("api", name, int(count), host or 0)
         elif _COPY.match(name):
             self._keep("copy", name, int(count), device or 0)
         elif device and not host:
             self._keep("kernel", name, int(count), device)
+        elif not any("cuda" in heading for heading in self._places):
+            self._keep("operator", name, int(count), host or 0)
         return True
 
-    def _time(self, cells: list[str], heading: str) -> int | None:
-        found = _TIME.match(cells[self._places[heading]]) if heading in self._places else None
+    def _time(self, cells: list[str], *headings: str) -> int | None:
+        """The first of the columns that the table has."""
+        place = next((self._places[heading] for heading in headings if heading in self._places), None)
+        found = None if place is None else _TIME.match(cells[place])
         return None if found is None else int(min(float(found[1]) * _NS[found[2]], MOST))
 
     def _keep(self, report: str, name: str, count: int, total_ns: int) -> None:

@@ -19,6 +19,8 @@ _MOST_MODELS = 100
 _ASKED_SIZE = re.compile(
     r"\.get_memory_footprint\(\)(?P<scale>(?: ?/ ?(?:1e9|10\*\*9|2\*\*30|1024\*\*3|1e6|2\*\*20))?)\s*\)?\s*$"
 )
+_MARKS = ("->", "=>", "# ", "→")
+"""What people put between a question and the answer behind it."""
 _TYPE = re.compile(r"(?:Out\[\d{1,4}\]: ?|#+ ?(?:->|=>)? ?)?torch\.(float32|float16|bfloat16)\s*$")
 _SIZE = re.compile(r"(?:Out\[\d{1,4}\]: ?|#+ ?(?:->|=>)? ?)?(\d{1,15}(?:\.\d{1,20})?)\s*$")
 _SCALES = {"1e9": 1e9, "10**9": 1e9, "2**30": 2.0**30, "1024**3": 2.0**30, "1e6": 1e6, "2**20": 2.0**20}
@@ -49,14 +51,12 @@ class PythonSessionScanner:
         if self._asked is not None and self._answers(number, line):
             self._asked, self._lines_left = None, 0
             return
+        if self._answers_itself(number, line):
+            return
         self._lines_left = max(self._lines_left - 1, 0)
         if (made := _MADE.search(line)) is not None and len(self._models) < _MOST_MODELS:
             self._models.add(made[1])
-        if self._asks_type(line):
-            self._asked, self._lines_left = "dtype", MOST_ANSWER_LINES
-        elif (size := _ASKED_SIZE.search(line)) is not None:
-            self._asked, self._lines_left = "size", MOST_ANSWER_LINES
-            self._scale = _SCALES.get(size["scale"].replace(" ", "").lstrip("/"), 1.0)
+        self._ask(line)
 
     def drain(self) -> Iterator[TableBatch]:
         """Answers found since the last call."""
@@ -65,6 +65,26 @@ class PythonSessionScanner:
     def facts(self) -> SourceFacts | None:
         """A session; None where none was answered."""
         return SourceFacts(self.kind, "Python session", is_complete=True) if self._is_found else None
+
+    def _answers_itself(self, number: int, line: str) -> bool:
+        """A question whose answer stands behind it: `print(model.dtype)  # torch.float32`, `... -> 52312473600`."""
+        question, mark, answer = next((parts for parts in map(line.partition, _MARKS) if parts[1]), (line, "", ""))
+        if not mark:
+            return False
+        asked = self._asked, self._scale, self._lines_left
+        self._ask(question)
+        if self._asked is not None and self._asked != asked[0] and self._answers(number, answer.strip()):
+            self._asked, self._lines_left = None, 0
+            return True
+        self._asked, self._scale, self._lines_left = asked
+        return False
+
+    def _ask(self, line: str) -> None:
+        if self._asks_type(line):
+            self._asked, self._lines_left = "dtype", MOST_ANSWER_LINES
+        elif (size := _ASKED_SIZE.search(line.rstrip())) is not None:
+            self._asked, self._lines_left = "size", MOST_ANSWER_LINES
+            self._scale = _SCALES.get(size["scale"].replace(" ", "").lstrip("/"), 1.0)
 
     def _asks_type(self, line: str) -> bool:
         named = _NAMED_TYPE.search(line)

@@ -18,19 +18,32 @@ FIRST_ROW = 2_000_000
 """Behind the rows of tables and results of benchmarks that stand in the same text."""
 MOST_LINES = 200
 MOST_CHARACTERS = 240
+MOST_PARTS = 8
 _AMOUNT = re.compile(
-    r"(?<![\w.,])(\d[\d,]{0,12}(?:\.\d{1,6})?)\s?(?:(output|total|generation|completion)\s)?(tokens?|toks?|t|requests?|reqs?)"
+    r"(?<![\w.,])(\d[\d,]{0,12}(?:\.\d{1,6})?)\s?(?:(output|total|generation|completion)\s)?(tokens?"
+    r"|toks?|t|requests?|reqs?)"
     r"(?:\s?/\s?|\sper\s)(?:s|sec|second)\b",
     re.IGNORECASE,
 )
 _LEAD = re.compile(r"[\s>*\-•\d.)]{0,12}")
 _PAIR = re.compile(
     r"[\s>*\-•]{0,12}([^|:=→]{2,60}|[^|:→]{2,60}?)\s{0,4}(?:\||:|=|->|=>|→)\s{0,4}[~≈]?"
-    r"(\d{1,3}m\d{1,2}(?:\.\d{1,3})?(?=s)|\d[\d.,]{0,12})\s?(tok(?:en)?s?/s(?:ec)?|t/s|tps|requests?/s(?:ec)?|reqs?/s(?:ec)?|rps|qps|seconds|secs?|s|ms|minutes|mins?)"
+    r"(\d{1,3}m\d{1,2}(?:\.\d{1,3})?(?=s)|\d[\d.,]{0,12})\s?(tok(?:en)?s?/s(?:ec)?|t/s|tps"
+    r"|requests?/s(?:ec)?|reqs?/s(?:ec)?|rps|qps|seconds|secs?|s|ms|minutes|mins?)"
     r"(?:\s?\(?(?:p\d\d|mean|avg|median|total|per request)\)?)?[\s.;,*`]{0,4}\Z",
     re.IGNORECASE,
 )
 """`TP4 | 6.4 s`, `with --enforce-eager: 11.2 tok/s`: nothing else stands in the line."""
+_PARTS = re.compile(r"[.;,](?=\s{1,4}[A-Za-z\d\-`])(?!\s{1,4}\d{1,3}(?:[.,]\d|\s?%))|\.\s{0,4}\Z")
+"""Between the results of one line: `eager: 11 tok/s; graphs: 45 tok/s`."""
+_BEHIND = re.compile(
+    r"[\s>*\-•]{0,12}(?:[^:\n]{0,24}:\s{1,4})?[~≈]?(\d{1,3}m\d{1,2}(?:\.\d{1,3})?(?=s)|\d[\d.,]{0,12})"
+    r"\s?(tok(?:en)?s?/s(?:ec)?|t/s|tps|requests?/s(?:ec)?|reqs?/s(?:ec)?|rps|qps|seconds|secs?|s|ms|minutes|mins?)"
+    r"\s((?:with|without|w/o|when|after|before|under|using|in|at)\s[^|:→\d]{2,50}|(?:no|plain"
+    r"|default)\s[^|:→\d]{2,50})[\s.;,*`]{0,4}\Z",
+    re.IGNORECASE,
+)
+"""`5m29s without nsys`: the label behind its figure."""
 _TIMES = frozenset({"seconds", "secs", "sec", "s", "ms", "minutes", "mins", "min"})
 _MOST_GAP = 3
 _SETTINGS = (
@@ -70,7 +83,9 @@ class ResultLinesScanner:
         """Look at one line."""
         if len(text) > MOST_CHARACTERS or len(self._rows) >= MOST_LINES or any(word in text for word in _OTHERS):
             return
-        if self._take_pair(number, text):
+        parts = _PARTS.split(text) if _PARTS.search(text) is not None else [text]
+        taken = [self._take_pair(number, part) or self._take_behind(number, part) for part in parts[:MOST_PARTS]]
+        if any(taken):
             return
         first = _AMOUNT.search(text)
         if first is None or "|" in text:
@@ -80,12 +95,17 @@ class ResultLinesScanner:
         if row is not None:
             self._rows.append({"row_id": FIRST_ROW + len(self._rows), **row})
 
+    def _take_behind(self, number: int, text: str) -> bool:
+        """A figure and what it is of, in the other order."""
+        found = _BEHIND.match(text)
+        return found is not None and self._take_told(number, found[3], found[1], found[2])
+
     def _take_pair(self, number: int, text: str) -> bool:
         """A label and one figure and no more; the lines of a list stand together, and some of them name a setting."""
         found = _PAIR.match(text)
-        if found is None:
-            return False
-        label, amount, unit = found.groups()
+        return found is not None and self._take_told(number, found[1], found[2], found[3])
+
+    def _take_told(self, number: int, label: str, amount: str, unit: str) -> bool:
         label = label.strip("\"'`* ")
         settings = list(fields_of(label))
         names_setting = any(name != "model" for name, _ in settings)

@@ -66,6 +66,13 @@ class LedScanner(Scanner, Protocol):
         ...
 
 
+@runtime_checkable
+class BesideScanner(Scanner, Protocol):
+    """A scanner of what is no evidence alone: its facts count where another scanner has found something."""
+
+    is_beside: bool
+
+
 def batch_of(table: str, rows: Iterable[Mapping[str, Any]], kind: str) -> TableBatch:
     """Rows of a case table as a batch; columns that a row lacks are NULL.
 

@@ -28,6 +28,25 @@ _DENIED = re.compile(
 _OPTION = re.compile(
     r"--(prefix-repetition-prefix-len|random-prefix-len|gsp-system-prompt-len)[ =](\d{1,8})\b", re.IGNORECASE
 )
+_SPOILED = re.compile(
+    r"\b(?:uuid|guid|nonce|timestamps?|time stamps?|the (?:current )?(?:date|time)|request[ _-]?ids?"
+    r"|session[ _-]?ids?|user[ _-]?(?:names?|ids?)|trace[ _-]?ids?|random (?:id|number|string|prefix"
+    r"|salt))\b",
+    re.IGNORECASE,
+)
+_AT_FRONT = re.compile(
+    r"\b(?:starts?|begins?|beginning|first|front|top|prepend\w*|prefix\w*|before|ahead|leading"
+    r"|followed by|and then|, then)\b",
+    re.IGNORECASE,
+)
+_SAME = re.compile(
+    r"(?:\b(?:same|shared|common|identical|fixed)\b[^.;|\n]{0,30}?"
+    rf"{_TOKENS}|{_TOKENS}[^.;|\n]{{0,30}}?\b(?:same|shared|common|identical|fixed|system[\s\-]prompt"
+    rf"|instructions|preamble)\b)",
+    re.IGNORECASE,
+)
+BEHIND_TOOL = "prompts-behind"
+"""What prompts have in common stands behind something that differs."""
 _REST = re.compile(
     r"--(?:prefix-repetition-suffix-len|random-input-len|gsp-question-len)[ =](\d{1,8})\b", re.IGNORECASE
 )
@@ -39,12 +58,15 @@ class SharedPrefixScanner:
     kind = "bench-table"
     clues = (
         "hared prefix", "ommon prefix", "same prefix", "dentical prefix", "hared preamble", "ommon preamble",
-        "ystem prompt", "ystem-prompt", "-prefix-len",
+        "ystem prompt", "ystem-prompt", "-prefix-len", "uuid", "UUID", "timestamp", "time stamp",
+        "request id", "request_id",
+        "session id", "user name", "user id", "nonce", "random ", "dentical", "same ",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self._shared: float | None = None
         self._prompt: float | None = None
+        self._behind: float | None = None
         self._is_given = False
 
     @property
@@ -55,6 +77,7 @@ class SharedPrefixScanner:
     def line(self, number: int, text: str) -> None:
         """Look at one line."""
         text = text[:MOST_CHARACTERS]
+        self._behind = self._behind or _behind(text)
         told = _of_options(text) or _of_words(text)
         if told is not None and told[0] > (self._shared or 0):
             self._shared, self._prompt = told
@@ -65,15 +88,15 @@ class SharedPrefixScanner:
             self._is_given = False
             row = {
                 "row_id": ROW,
-                "tool": "prompts",
-                "shared_prefix_count": self._shared,
+                "tool": "prompts" if self._behind is None else BEHIND_TOOL,
+                "shared_prefix_count": self._behind or self._shared,
                 "prompt_token_count": self._prompt,
             }
             yield batch_of("bench_row", [row], self.kind)
 
     def facts(self) -> SourceFacts | None:
         """The note; None where no line tells a length."""
-        self._is_given = self._shared is not None
+        self._is_given = self._shared is not None or self._behind is not None
         return SourceFacts(self.kind, "length of the common prefix", is_complete=True) if self._is_given else None
 
 
@@ -95,6 +118,18 @@ def _of_words(text: str) -> tuple[float, float | None] | None:
     if not shared:
         return None
     return shared, prompt if prompt is not None and prompt >= shared else None
+
+
+def _behind(text: str) -> float | None:
+    """Tokens that all prompts hold, but not first: a name, an id or a time stands before them."""
+    if _SPOILED.search(text) is None or _AT_FRONT.search(text) is None:
+        return None
+    found = _SAME.search(text) or _BEHIND.search(text) or _BEFORE.search(text)
+    if found is None:
+        return None
+    groups = found.groups()
+    place = 0 if groups[0] is not None else 2
+    return _count(groups[place], groups[place + 1])
 
 
 def _count(told: str, thousands: str | None) -> float | None:

@@ -41,7 +41,7 @@ _BLOCKS = re.compile(r"[Bb]locks in KV cache(?: primary pool)?: (\d+)")
 _MAXIMA = re.compile(r"max_seq_len=(\d+), max_num_requests=(\d+), max_num_tokens=(\d+)")
 _GIVEN = re.compile(r"(?:LLM Args|engine args|LlmArgs|PyTorchConfig|llm_args)[^({]{0,20}[:= ](?=[({])")
 _STATISTICS = re.compile(r"\"([A-Za-z ()/]{3,60})\" ?: ?(-?[\d.]+)")
-_PAUSED = re.compile(r"(\d+) (?:requests? )?paused|[Pp]aus(?:ing|ed) (\d+) requests?")
+_PAUSED = re.compile(r"(?<!\d)(\d{1,9}) (?:requests? )?paused|[Pp]aus(?:ing|ed) (\d+) requests?")
 
 
 def _iteration(text: str, at: Stamp) -> Iterable[Row]:

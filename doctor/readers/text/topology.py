@@ -136,7 +136,11 @@ class TopologyScanner:
 
 
 def _is_header(words: list[str]) -> bool:
-    return words[0] == "GPU0" and len(words) > 1 and (words[1] in ("GPU1", "CPU") or _CARD.match(words[1]) is not None)
+    return (
+        words[0] == "GPU0"
+        and len(words) > 1
+        and (words[1] == "CPU" or _DEVICE.match(words[1]) is not None or _CARD.match(words[1]) is not None)
+    )
 
 
 def _is_split_well(cells: list[str]) -> bool:
