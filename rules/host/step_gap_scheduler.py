@@ -7,14 +7,13 @@ How it is detected: a silence of a launching thread (no API call at all) that is
 a thread that replays whole steps as graphs, which has little else to do), in at least three steps, or between all steps of a recording of three. An
 annotation range that covers it gives its name. The win is the run replayed with silences of the usual length, so a pause behind a full queue costs nothing,
 and as often as a loop has them: between three steps lie two. At most the copies of what the host makes in a pause go too. In a log the host takes at least 15
-% more than the device; or requests run, a process fills its core, and the device is busy for less than 70 %; or a table has the same load faster without the
-server between.
+% more than the device; or requests run, a process fills its core, and the device is busy for less than 70 %; or a server costs in a table.
 
 When it is not this: silences around module loading are `lazy-module-load`; a thread that waits in a call is `sync-in-step`; many short silences are
 `host-dispatch-bound`. A process that has no requests is idle, not slow, and its silences look alike. The host works where the operating system's calls were
 recorded and show no wait, where an annotation, Python frames or operators fill the silence, where a step has begun or its results have not been fetched,
 where the program trains, or where a log says that requests run. Else the finding is a question, and so is a single pause: low where the thread is seen to
-wait, medium at most, promising nothing.
+wait (but for a sleep as long as each pause, which no request ends), medium at most, promising nothing.
 """
 
 from dataclasses import replace
@@ -65,7 +64,7 @@ THRESHOLDS = {
 SQL = r"""
 SELECT pause_count, step_count, silence_ns, idle_ns, longest_start_ns, longest_end_ns, range_name, named_ns, named_each_ns,
     EXISTS (SELECT 1 FROM step WHERE chosen_by = 'nvtx:' || regexp_replace(range_name, '\d+', '#', 'g')) AS is_named_step,
-    wait_name, wait_ns, lock_ns, is_os_recorded, known_ns, waiting_range_share, own_share,
+    wait_name, wait_ns, lock_ns, slept_ns, is_os_recorded, known_ns, waiting_range_share, own_share,
     (SELECT kind = 'training' FROM program) AS is_training,
     EXISTS (SELECT 1 FROM step WHERE regexp_matches(lower(chosen_by), 'nvtx:.*decode')) AS is_decoding,
     (SELECT sum(busy_count) / sum(sample_count) FROM engine_queue) AS loaded_share, (SELECT count(*) FROM step) AS all_step_count,
@@ -91,6 +90,7 @@ class Pauses(NamedTuple):
     wait_name: str | None
     wait_ns: int
     lock_ns: int
+    slept_ns: int
     is_os_recorded: bool
     known_ns: int
     waiting_range_share: float
@@ -186,6 +186,8 @@ def _asked(finding: Finding, row: Pauses) -> Finding:
     """The same as a question: the device idles, and nobody knows for what."""
     told = "at work, or without requests?" if not row.is_wait_seen else WAITS
     told = "it sleeps, for want of requests?" if row.is_wait_seen and "sleep" in (row.wait_name or "") else told
+    is_own = row.slept_ns >= THRESHOLDS["min_wait"].value * row.silence_ns  # nobody wakes it when a request comes
+    told = "it sleeps once each time, does it poll?" if is_own else told
     unknown = "; work outside of PyTorch, which was not recorded, looks like the want of requests"
     return replace(
         finding,
@@ -193,7 +195,7 @@ def _asked(finding: Finding, row: Pauses) -> Finding:
         confidence=0.5,
         label=told,
         fixes=ASKING_FIXES,
-        max_severity=min(finding.max_severity, Severity.LOW if row.is_wait_seen else Severity.MEDIUM),
+        max_severity=min(finding.max_severity, Severity.LOW if row.is_wait_seen and not is_own else Severity.MEDIUM),
         question=QUESTION,
     )
 
@@ -201,11 +203,11 @@ def _asked(finding: Finding, row: Pauses) -> Finding:
 def _summary(row: Pauses) -> str:
     inside = f", {row.named_ns / 1e6:.1f} ms of it inside `{row.name}`" if row.name else ""
     waiting = f", {_what_it_waits_for(row)}" if row.is_wait_seen and row.wait_name else ""
-    in_all = "" if row.pause_count == 1 else " in all"
-    return (
-        f"the launching thread fell silent {format_counted(row.pause_count, 'time')}, for {row.silence_ns / 1e6:.1f} ms{in_all}"
-        f"{inside}{waiting}; the device idled for {row.idle_share:.0%} of the window meanwhile"
+    fell = (
+        f"the launching thread fell silent {format_counted(row.pause_count, 'time')}, for {row.silence_ns / 1e6:.1f} ms"
     )
+    told = f"{fell}{'' if row.pause_count == 1 else ' in all'}{inside}{waiting}"
+    return f"{told}; the device idled for {row.idle_share:.0%} of the window meanwhile"
 
 
 def _evidence(row: Pauses) -> tuple[Evidence, ...]:
@@ -344,6 +346,10 @@ COMPUTE_FIX = Fix(
     source="https://docs.pytorch.org/docs/stable/notes/cuda.html",
 )
 
+_ENGINE = {
+    "--bookkeeping lean": "the pool is not checked in each step",
+    "--bookkeeping lean --overlap": "the next step is scheduled while this one runs",
+}
 FIXES = (
     DATA_FIX,
     Fix(
@@ -378,13 +384,7 @@ FIXES = (
         source="https://huggingface.co/docs/transformers/llm_optims",
         fits=(ProgramKind.GENERATION,),
     ),
-    *(
-        Fix("engine", setting, why, source="python -m engine bench --help")
-        for setting, why in (
-            ("--bookkeeping lean", "the pool is not checked in each step"),
-            ("--bookkeeping lean --overlap", "the next step is scheduled while this one runs"),
-        )
-    ),
+    *(Fix("engine", setting, why, source="python -m engine bench --help") for setting, why in _ENGINE.items()),
 )
 
 RULE = Rule(

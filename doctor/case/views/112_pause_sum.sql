@@ -1,5 +1,6 @@
 -- pause_wait: calls of the operating system in which a thread waited during a pause, by name, where such calls were recorded. `lock_ns` is the part
--- in short waits for a condition, as a thread makes them that asks for Python's interpreter lock every 5 ms.
+-- in short waits for a condition, as a thread makes them that asks for Python's interpreter lock every 5 ms. `slept_ns` is the part in a sleep that
+-- lasts as long as the pause (four fifths or more): nothing wakes a sleep, and a server that polls for want of requests sleeps many times.
 CREATE TABLE pause_wait AS
 WITH wait AS (
     SELECT source_id, tid, text.text AS name, start_ns + shift_ns AS start_ns, end_ns + shift_ns AS end_ns
@@ -9,7 +10,9 @@ WITH wait AS (
 )
 SELECT pause.host_call_id, wait.name, sum(least(wait.end_ns, pause.end_ns) - greatest(wait.start_ns, pause.start_ns))::BIGINT AS wait_ns,
     coalesce(sum(least(wait.end_ns, pause.end_ns) - greatest(wait.start_ns, pause.start_ns))
-        FILTER (wait.end_ns - wait.start_ns <= 6000000 AND contains(wait.name, 'cond_')), 0)::BIGINT AS lock_ns
+        FILTER (wait.end_ns - wait.start_ns <= 6000000 AND contains(wait.name, 'cond_')), 0)::BIGINT AS lock_ns,
+    coalesce(sum(wait.end_ns - wait.start_ns)
+        FILTER (wait.end_ns - wait.start_ns >= 0.8 * pause.silence_ns AND contains(wait.name, 'sleep')), 0)::BIGINT AS slept_ns
 FROM wait ASOF JOIN pause ON pause.source_id = wait.source_id AND pause.tid = wait.tid AND wait.end_ns >= pause.start_ns
 WHERE wait.start_ns < pause.end_ns
 GROUP BY pause.host_call_id, wait.name
@@ -27,7 +30,8 @@ WITH named AS (
     GROUP BY range_name ORDER BY named_ns DESC, range_name LIMIT 1
 ),
 wait AS (
-    SELECT name, (sum(sum(wait_ns)) OVER ())::BIGINT AS all_wait_ns, (sum(sum(lock_ns)) OVER ())::BIGINT AS lock_ns
+    SELECT name, (sum(sum(wait_ns)) OVER ())::BIGINT AS all_wait_ns, (sum(sum(lock_ns)) OVER ())::BIGINT AS lock_ns,
+        (sum(sum(slept_ns)) OVER ())::BIGINT AS slept_ns
     FROM pause_wait GROUP BY name ORDER BY sum(wait_ns) DESC, name LIMIT 1
 ),
 known AS (
@@ -39,7 +43,7 @@ known AS (
 SELECT count(*) AS pause_count, count(DISTINCT step_id) AS step_count, coalesce(sum(silence_ns), 0)::BIGINT AS silence_ns,
     coalesce(sum(idle_ns), 0)::BIGINT AS idle_ns, arg_max(start_ns, silence_ns) AS longest_start_ns, arg_max(end_ns, silence_ns) AS longest_end_ns,
     any_value(named.range_name) AS range_name, coalesce(any_value(named_ns), 0) AS named_ns, any_value(named_each_ns) AS named_each_ns,
-    any_value(wait.name) AS wait_name, coalesce(any_value(all_wait_ns), 0) AS wait_ns, coalesce(any_value(lock_ns), 0) AS lock_ns,
+    any_value(wait.name) AS wait_name, coalesce(any_value(all_wait_ns), 0) AS wait_ns, coalesce(any_value(lock_ns), 0) AS lock_ns, coalesce(any_value(slept_ns), 0) AS slept_ns,
     EXISTS (SELECT 1 FROM os_call JOIN timeline_source USING (source_id)) AS is_os_recorded,
     any_value(known_ns) AS known_ns, any_value(waiting_range_share) AS waiting_range_share, any_value(own_share) AS own_share
 FROM pause LEFT JOIN named ON true LEFT JOIN wait ON true CROSS JOIN known;

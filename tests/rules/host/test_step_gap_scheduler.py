@@ -19,6 +19,13 @@ BACKWARD = 4321
 """Thread on which autograd runs the backward pass."""
 WITHOUT_WORK = ("DELETE FROM NVTX_EVENTS", "DELETE FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE copyKind = 1")
 """Takes out what shows that a pause is a step's own work: the names, and the upload with which a step begins."""
+IN_PIECES = (
+    "CREATE TABLE whole AS SELECT * FROM OSRT_API",
+    "DELETE FROM OSRT_API",
+    """INSERT INTO OSRT_API SELECT start + place * 5000000, start + place * 5000000 + 4990000, globalTid, nameId, 0
+    FROM whole, (SELECT 0 AS place UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5)""",
+)
+"""Waits of 5 ms, six for each that was there."""
 
 
 def test_fires_and_names_the_range_that_covers_the_pause(clinic: Clinic) -> None:
@@ -331,6 +338,20 @@ def test_a_server_that_waits_for_requests_is_asked_for_its_load(
     assert finding["title"].endswith("it waits, for requests or for another thread")
 
 
+def test_a_sleep_as_long_as_the_pause_is_the_loops_own(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Nothing wakes a sleep when a request comes."""
+    verdicts = verdicts_on(_with_waits(tmp_path, "clock_nanosleep", *WITHOUT_WORK), capfd)
+    assert verdicts.first == RULE
+    assert verdicts.finding(RULE)["severity"] == "medium"
+    assert verdicts.finding(RULE)["title"].endswith("it sleeps once each time, does it poll?")
+
+
+def test_many_sleeps_in_a_pause_are_the_want_of_requests(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    verdicts = verdicts_on(_with_waits(tmp_path, "clock_nanosleep", *WITHOUT_WORK, *IN_PIECES), capfd)
+    assert verdicts.finding(RULE)["severity"] == "low"
+    assert "for want of requests" in verdicts.finding(RULE)["title"]
+
+
 def test_a_thread_that_does_not_wait_in_the_operating_system_works(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -342,13 +363,9 @@ def test_a_thread_that_does_not_wait_in_the_operating_system_works(
 
 
 def test_the_interpreter_lock_is_no_want_of_requests(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    pieces = (
-        "CREATE TABLE whole AS SELECT * FROM OSRT_API",
-        "DELETE FROM OSRT_API",
-        """INSERT INTO OSRT_API SELECT start + place * 5000000, start + place * 5000000 + 4990000, globalTid, nameId, 0
-        FROM whole, (SELECT 0 AS place UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5)""",
+    finding = verdicts_on(_with_waits(tmp_path, "pthread_cond_timedwait", *WITHOUT_WORK, *IN_PIECES), capfd).finding(
+        RULE
     )
-    finding = verdicts_on(_with_waits(tmp_path, "pthread_cond_timedwait", *WITHOUT_WORK, *pieces), capfd).finding(RULE)
     assert finding["severity"] == "critical"
     assert "interpreter lock" in finding["summary"]
 
