@@ -136,13 +136,13 @@ def judge(row: LegacyKernels) -> Verdict:
 
 WIDENING = """
     WITH named AS (
-        SELECT name_id, family IN ('elementwise', 'quantise') AS is_elementwise, family = 'gemm' AS is_gemm,
+        SELECT name_id, family IN ('elementwise', 'quantise') AS is_elementwise, family IN ('elementwise', 'quantise', 'index', 'concat') AS is_unpacker, family = 'gemm' AS is_gemm,
             family = 'gemm' AND NOT regexp_matches(lower(name), 'splitk_?reduce|prepare_grouped') AS is_product,
             regexp_matches(lower(name), 'b?float16_copy_kernel') AS is_narrowing
         FROM kernel_name
     ),
     inside AS (
-        SELECT device_op_id, source_id, device_id, stream_id, end_ns - start_ns AS own_ns, is_elementwise, is_gemm, is_product, is_narrowing
+        SELECT device_op_id, source_id, device_id, stream_id, end_ns - start_ns AS own_ns, is_elementwise, is_unpacker, is_gemm, is_product, is_narrowing
         FROM device_op AS op JOIN named USING (name_id), steady_window
         WHERE op.start_ns >= from_ns AND op.start_ns < until_ns
     ),
@@ -154,14 +154,14 @@ WIDENING = """
                 FROM device_op)
     ),
     sized AS MATERIALIZED (
-        SELECT sequence.*, coalesce(is_elementwise AND own_ns > product_ns AND own_ns >= 1000 * $shortest_us, false) AS is_long
+        SELECT sequence.*, coalesce(is_elementwise AND own_ns > product_ns AND own_ns >= 1000 * $shortest_us, false) AS is_long,
+            coalesce(is_unpacker AND own_ns > 0.5 * product_ns AND own_ns >= 1000 * $shortest_us, false) AS is_fit  -- tables and halves are looked up and joined first
         FROM sequence LEFT JOIN (
             SELECT source_id, device_id, stream_id, block - 1 AS block, own_ns AS product_ns FROM sequence WHERE is_product) AS fed
             USING (source_id, device_id, stream_id, block)
     ),
     told AS (  -- a block is a product and what follows it up to the next; sums by block, since windows over millions of rows spill to disk
-        SELECT source_id, device_id, stream_id, block, coalesce(max(device_op_id) FILTER (NOT is_long), -1) AS last_short_id,
-            max(device_op_id) AS last_id, min(device_op_id) FILTER (NOT is_gemm AND (is_long OR NOT is_elementwise)) AS other_id
+        SELECT source_id, device_id, stream_id, block, coalesce(max(device_op_id) FILTER (NOT is_long), -1) AS last_short_id, coalesce(max(device_op_id) FILTER (NOT is_fit), -1) AS last_unfit_id, max(device_op_id) AS last_id, min(device_op_id) FILTER (NOT is_gemm AND (is_long OR NOT is_elementwise)) AS other_id
         FROM sized GROUP BY ALL
     ),
     followed AS (
@@ -170,8 +170,8 @@ WIDENING = """
             AND before.stream_id = told.stream_id AND before.block = told.block - 1
     ),
     paired AS MATERIALIZED (
-        SELECT sized.*, is_long AND device_op_id > last_short_id AS is_widening, is_of_widened, is_product AND is_of_widened AS is_widened,
-            is_of_widened AND NOT is_gemm AND (other_id IS NULL OR device_op_id < other_id) AS is_directly_behind
+        SELECT sized.*, is_fit AND device_op_id > last_unfit_id AND last_id > last_short_id AS is_widening, is_of_widened, is_product AND is_of_widened AS is_widened,
+            is_of_widened AND NOT is_gemm AND (other_id IS NULL OR device_op_id < other_id) AND NOT is_widening AS is_directly_behind
         FROM sized JOIN followed USING (source_id, device_id, stream_id, block)
     ),
     behind AS (

@@ -17,6 +17,9 @@ NARROW = (
     "void at::native::vectorized_elementwise_kernel<8, at::native::bfloat16_copy_kernel_cuda(at::TensorIteratorBase&)>"
 )
 NORM = "void rms_norm_kernel<c10::BFloat16>"
+BITS = "void at::native::vectorized_elementwise_kernel<4, at::native::BUnaryFunctor<unsigned char, rshift_kernel_cuda>>"
+LOOK_UP = "void at::native::index_elementwise_kernel<128, 4, at::native::gpu_index_kernel<at::native::OpaqueType<2>>>"
+JOIN = "void at::native::(anonymous namespace)::CatArrayBatchedCopy_alignedK_contig<OpaqueType<2u>, unsigned int>"
 
 Kernels = tuple[tuple[str, float], ...]
 
@@ -64,6 +67,21 @@ def test_counts_the_launches_that_go_where_the_host_is_behind(clinic: Clinic) ->
     verdicts = clinic.verdicts(decoding(*transformer(WIDENED), silence_us=60.0))
     # a layer launches 21 kernels, and 9 without the widening and the scaling
     assert verdicts.finding(RULE)["gain"]["speedup_expected"] == pytest.approx(85 / 37, rel=0.1)
+
+
+def test_halves_that_are_looked_up_and_joined_are_unpacking_too(clinic: Clinic) -> None:
+    half = ((BITS, 6.0), (WIDEN, 19.0), (LOOK_UP, 42.0))
+    verdicts = clinic.verdicts(decoding(*transformer(linear((*half, *half, (JOIN, 70.0), (SCALE, 42.0))))))
+    assert verdicts.first == RULE
+    assert verdicts.evidence(RULE, "widening against products") == pytest.approx(16 * 246 / (16 * 10 + 20))
+    assert verdicts.evidence(RULE, "scaling kernels behind each") == 0
+    # a step takes 4,220 us, without the unpacking 284
+    assert verdicts.finding(RULE)["gain"]["speedup_expected"] == pytest.approx(4220 / 284, rel=0.1)
+
+
+def test_is_silent_where_only_inputs_are_looked_up_and_joined(clinic: Clinic) -> None:
+    inner = linear(((LOOK_UP, 6.0), (JOIN, 8.0), (ADD, 4.0)))
+    assert RULE not in clinic.verdicts(decoding(*transformer(inner))).found
 
 
 def test_several_kernels_may_widen_one_weight(clinic: Clinic) -> None:
