@@ -8,7 +8,7 @@ import numpy as np
 
 from doctor.replay.building import latency_class, median_by_group
 from doctor.replay.corrections import Corrected
-from doctor.replay.run import Run
+from doctor.replay.run import Int, Ops, Run
 from doctor.replay.schedule import Plan
 from doctor.replay.schedule import replay as replay_pieces
 
@@ -16,6 +16,12 @@ MAX_IDENTITY_ERROR = 0.05
 MAX_CLASS_MEDIAN_ERROR = 0.10
 MAX_TIED_SHARE = 0.50
 """Above this share of operations without a recorded launch, a replay of the host says little."""
+
+LATENCY_CLASSES = 8
+"""More than `latency_class` tells apart."""
+COPY = 1
+SHORT_COPY_NS = 10_000.0
+"""Below this the size of a copy does not tell in how long its call takes."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +83,15 @@ def with_class_medians(run: Run) -> Run:
     """The run with the median latency, distance and return lag of each class instead of each event's own."""
     ops, waits = run.ops, run.waits
     is_launched = ~ops.is_tied & ~ops.is_queued & (ops.source < 0)
-    classes = latency_class(ops)
+    length = _copy_length(ops)
+    classes = latency_class(ops) + LATENCY_CLASSES * length
     latency = np.where(is_launched, median_by_group(ops.latency, classes, is_launched, 0.0), ops.latency)
     distance = np.where(ops.is_queued, median_by_group(ops.distance, classes, ops.is_queued, 0.0), ops.distance)
     crossing = ops.source >= 0
     source_distance = np.where(crossing, median_by_group(ops.source_distance, ops.kind, crossing, 0.0), np.float32(0.0))
-    function = run.calls.name[waits.call]
+    own_copy = np.flatnonzero(waits.is_own_copy)
+    function = run.calls.name[waits.call].astype(np.int64) * (length.max(initial=0) + 1)
+    function[own_copy] += length[waits.op[waits.first[own_copy]]]
     lag = np.where(waits.did_block, median_by_group(waits.lag, function, waits.did_block, 0.0), waits.lag)
     own = run.calls.own.copy()
     own[waits.call] = np.maximum(lag, 0.0)
@@ -92,6 +101,16 @@ def with_class_medians(run: Run) -> Run:
         ops=replace(ops, latency=latency, distance=distance, source_distance=source_distance),
         waits=replace(waits, lag=lag),
     )
+
+
+def _copy_length(ops: Ops) -> Int:
+    """The class of each copy by its length, doubled from one to the next; 0 for all else and for short copies.
+
+    A large copy through pageable memory is staged before it starts and unpacked after it ends: both take the longer the
+    larger it is, a thousand times as long as for a copy of a few bytes.
+    """
+    doublings = np.log2(np.maximum(ops.duration / SHORT_COPY_NS, 1.0)).astype(np.int64)
+    return np.where(ops.kind == COPY, doublings, 0)
 
 
 def _reasons(run: Run, identity: float, medians: float) -> list[str]:

@@ -55,6 +55,9 @@ THRESHOLDS = {
     ),
     "min_steps": Threshold(3, "steps or copies", source="a cause seen once or twice is not what the run is made of"),
     "one_way_share": Threshold(0.9, "share of bytes", source="the rest are inputs up, or tokens down"),
+    "min_again_share": Threshold(
+        0.4, "share of bytes", source="what goes up for its turn and back is half of them each way"
+    ),
     "call_ns": Threshold(5_000, "ns", source="own H200 recordings: an asynchronous copy from pinned memory"),
 }
 
@@ -94,7 +97,10 @@ LARGE = """
 UPLOADS = """
     SELECT device_op_id, host_call_id
     FROM device_op AS op JOIN launch USING (device_op_id), steady_window
-    WHERE kind = 'memcpy' AND copy_kind = 'htod' AND src_kind = 'pageable' AND op.start_ns >= from_ns AND op.start_ns < until_ns
+    WHERE kind = 'memcpy' AND op.start_ns >= from_ns AND op.start_ns < until_ns AND (copy_kind = 'htod' AND src_kind = 'pageable'
+        -- what comes down and goes up again, as parts that are moved for their turn, may stay too
+        OR copy_kind = 'dtoh' AND dst_kind = 'pageable' AND size_bytes >= 65536
+            AND size_bytes IN (SELECT size_bytes FROM device_op WHERE kind = 'memcpy' AND copy_kind = 'htod' AND src_kind = 'pageable'))
 """
 
 # The rate of the link: the best pinned copy of this recording; without one, what PCIe of the device's generation carries
@@ -195,8 +201,10 @@ def judge(row: LargeCopies) -> Verdict:
     recurring = (row.step_with_count if row.step_count else row.copy_count) >= least
     rate = row.pageable_bytes / max(row.copy_ns, 1)
     per_step = row.pageable_bytes / max(row.step_with_count, 1) / 2**20
-    goes_down = row.up_bytes < 0.5 * row.pageable_bytes
-    comes_again = (row.repeated_count or 0) >= least and row.up_bytes > 0.5 * row.pageable_bytes
+    comes_again = (row.repeated_count or 0) >= least and (
+        row.up_bytes >= THRESHOLDS["min_again_share"].value * row.pageable_bytes
+    )
+    goes_down = not comes_again and row.up_bytes < 0.5 * row.pageable_bytes
     return Finding(
         summary=f"{format_counted(row.copy_count, 'pageable copy', 'pageable copies')}, {row.pageable_bytes / 2**30:.2f} GiB{_direction(row)} at {rate:.1f} GB/s, {'holds' if row.copy_count == 1 else 'hold'} the host for"
         f" {row.call_ns / row.window_ns:.0%} of the window",
@@ -271,7 +279,7 @@ def judge_sums(row: CopySums) -> Verdict:
 
 KEEP_RESIDENT = Fix(
     "pytorch",
-    "keep on the device what comes up again every step (weights, tables): move it once, before the loop",
+    "keep on the device what comes up again every step (weights, tables, the parts of a pipeline): move it once, before the loop, and not back",
     "the same sizes are copied up step after step; where they fit in memory, not copying beats copying fast",
     source="own H200 recordings: resident weights 24x, pinned copies 5.9x",
     fits=(ProgramKind.GENERATION, ProgramKind.ENCODER),  # elsewhere what comes up in equal pieces are inputs

@@ -41,6 +41,30 @@ def test_at_most_what_comes_up_again_is_not_copied_at_all(clinic: Clinic) -> Non
     assert resident["speedup_high"] < resident["speedup_bound"]
 
 
+def test_parts_that_go_up_for_their_turn_and_down_again_are_told_to_stay(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(6):
+        for mebibytes in (8, 2, 8):
+            program.copy("HtoD pageable", mebibytes * MIB, gigabytes_per_s=9)
+        decode_step(program)
+        for mebibytes in (8, 2, 8):
+            program.copy("DtoH pageable", mebibytes * MIB, gigabytes_per_s=3)
+    finding = clinic.verdicts(program).finding(RULE)
+    assert "keep on the device" in finding["fixes"][0]["setting"]
+    # 18 MiB up and down take 8.4 ms, a step 1.1 ms
+    assert finding["gain"]["speedup_bound"] >= (8.4 + 1.1) / 1.1
+    assert finding["gain"]["speedup_high"] < finding["gain"]["speedup_bound"]
+
+
+def test_results_of_their_own_size_are_not_told_to_stay(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(6):
+        program.copy("HtoD pageable", 4 * MIB, gigabytes_per_s=9)
+        decode_step(program)
+        program.copy("DtoH pageable", 32 * MIB, gigabytes_per_s=3)
+    assert "reduce on the device" in clinic.verdicts(program).finding(RULE)["fixes"][0]["setting"]
+
+
 def test_what_comes_down_is_told_to_stay_or_to_come_into_a_pinned_buffer(clinic: Clinic) -> None:
     program = Program()
     for _ in range(6):
