@@ -61,6 +61,38 @@ class Suspect:
 
 
 @dataclass(frozen=True)
+class _Held:
+    """What the suspects are measured against.
+
+    Attributes:
+        dispatch_share: the best win of dispatch, as a share of the window.
+        cured_share: the best win of a cause that is no question, be it dispatch or a specific one.
+        dispatch: how grave dispatch is.
+        replayed: how grave the gravest cause is whose win was replayed.
+    """
+
+    dispatch_share: float
+    cured_share: float
+    dispatch: Severity
+    replayed: Severity
+
+    @staticmethod
+    def by(guilty: Sequence[Suspect]) -> _Held:
+        """The greatest of each."""
+        dispatch = [one for one in guilty if one.rule.about.stage is Stage.GENERAL]
+        cured = [one for one in guilty if one.rule.about.stage in _CAUSES and not one.finding.question]
+        return _Held(
+            max((one.share for one in dispatch), default=0.0),
+            max((one.share for one in cured), default=0.0),
+            max((one.severity for one in dispatch), default=Severity.INFO),
+            max((one.severity for one in guilty if one.win is not None), default=Severity.INFO),
+        )
+
+
+_CAUSES = (Stage.SPECIFIC, Stage.GENERAL)
+
+
+@dataclass(frozen=True)
 class Ranked:
     """Findings in order, and those whose cure would win next to nothing."""
 
@@ -77,10 +109,8 @@ def rank(suspects: Iterable[Suspect], replay: Replay | None) -> Ranked:
     is_trusted = replay is None or replay.quality.is_trusted
     guilty = [suspect for suspect in principals if _is_worth_naming(suspect, is_trusted=is_trusted)]
     acquitted = [suspect for suspect in principals if not _is_worth_naming(suspect, is_trusted=is_trusted)]
-    dispatch_share = max((one.share for one in guilty if one.rule.about.stage is Stage.GENERAL), default=0.0)
-    replayed = max((one.severity for one in guilty if one.win is not None), default=Severity.INFO)
-    dispatch = max((one.severity for one in guilty if one.rule.about.stage is Stage.GENERAL), default=Severity.INFO)
-    ordered = sorted(guilty, key=lambda one: (_slightness(one), *_place(one, dispatch_share, dispatch, replayed)))
+    held = _Held.by(guilty)
+    ordered = sorted(guilty, key=lambda one: (_slightness(one), *_place(one, held)))
     findings: list[RankedFinding] = []
     thens = _after_first(ordered, replay)
     for position, suspect in enumerate(ordered):
@@ -116,9 +146,9 @@ def _slightness(suspect: Suspect) -> int:
     return max(Severity.MEDIUM - severity, 0)
 
 
-def _place(suspect: Suspect, dispatch_share: float, dispatch: Severity, replayed: Severity) -> tuple[int, float, str]:
+def _place(suspect: Suspect, held: _Held) -> tuple[int, float, str]:
     stage = suspect.rule.about.stage
-    if _is_outspoken(suspect, replayed):
+    if _is_outspoken(suspect, held.replayed):
         stated = STATED_SHARE_REALISED * _stated_share(suspect.finding)
         return (1, -_gravity(suspect, stated), suspect.rule.about.id)
     is_grave = suspect.win is None and suspect.severity >= Severity.HIGH
@@ -128,14 +158,16 @@ def _place(suspect: Suspect, dispatch_share: float, dispatch: Severity, replayed
         return (10, -_weight(suspect), suspect.rule.about.id)
     if stage is Stage.OPPORTUNITY:
         return (3, -suspect.share, suspect.rule.about.id)
-    least = max(SPECIFIC_LEAST_SHARE, SPECIFIC_LEAST_OF_DISPATCH * dispatch_share)
+    least = max(SPECIFIC_LEAST_SHARE, SPECIFIC_LEAST_OF_DISPATCH * held.dispatch_share)
     is_question = bool(suspect.finding.question)
     is_one_off = suspect.finding.max_severity <= Severity.LOW and not is_question
-    is_as_grave = suspect.share >= dispatch_share if is_question else suspect.severity >= dispatch
+    is_as_grave = suspect.share >= held.cured_share if is_question else suspect.severity >= held.dispatch
     leads = stage is Stage.SPECIFIC and suspect.share >= least and is_as_grave
     if leads and not is_one_off:
         return (0, -_gravity(suspect, suspect.share), suspect.rule.about.id)
-    return (2 if is_one_off else 1, -_gravity(suspect, suspect.share), suspect.rule.about.id)
+    is_capped = suspect.finding.max_severity <= Severity.LOW
+    weight = suspect.share if is_capped else _gravity(suspect, suspect.share)  # the cap is the same for all
+    return (2 if is_capped else 1, -weight, suspect.rule.about.id)
 
 
 def _gravity(suspect: Suspect, share: float) -> float:

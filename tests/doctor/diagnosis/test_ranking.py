@@ -96,6 +96,12 @@ def test_a_question_on_which_less_hangs_stands_behind() -> None:
     assert order(asks("sleeps", 0.9, Severity.LOW), costs("copies", 0.06)) == ["copies", "sleeps"]
 
 
+def test_a_question_on_little_stands_behind_a_cause_seen_once_that_holds_most_of_the_time() -> None:
+    once = costs("copies", 0.75, cap=Severity.LOW)
+    assert order(asks("pauses", 0.07, Severity.LOW), once) == ["copies", "pauses"]
+    assert order(once, asks("pauses", 0.8, Severity.LOW)) == ["pauses", "copies"]
+
+
 def test_what_is_low_stands_behind_all_that_is_worse() -> None:
     fills = states("fills", Severity.MEDIUM, Stage.MEMORY)
     slight, remark = costs("waits", 0.03), states("stray", Severity.INFO, Stage.RECORDING)
