@@ -61,7 +61,9 @@ class Nothing(NamedTuple):
 def rule(rule_id: str, stage: Stage = Stage.SPECIFIC, *, group: str = "", group_rank: int = 0) -> Rule:
     """A rule that is one of the catalogue but for its place in the decision order."""
     about = About(rule_id, f"title of {rule_id}", stage, ("source",), ("kineto",), group, group_rank)
-    return replace(load_catalogue()[0], about=about, thresholds={}, sql="SELECT 1", row=Nothing, judge=always_clear)
+    return replace(
+        load_catalogue()[0], about=about, thresholds={}, sql="SELECT 1", row=Nothing, judge=always_clear, also=()
+    )
 
 
 def always_clear(row: Any) -> Verdict:
