@@ -138,10 +138,10 @@ def cure(*, recurring: bool) -> Cure:
     of_no = "(source_id, pid, tid, interval_id) NOT IN (SELECT source_id, pid, tid, interval_id FROM"
     uncaptured = f"{of_no} graph_capture)"  # what is launched in a capture is that capture's cost
     outside_loads = f"{uncaptured} AND {of_no} code_load)"
-    calls = f"SELECT host_call_id FROM thread_call AS call WHERE {where}"
+    paced = f"SELECT host_call_id FROM thread_call AS call JOIN launch_pace USING (source_id, pid, tid) WHERE {where}"
+    calls = f"{paced} AND end_ns - start_ns <= pause_ns"  # what lasts as long as a pause loads a kernel at its first use, or waits
     launches = f"{calls} AND call_class = 'launch' AND {uncaptured}"
     others = f"{calls} AND call_class IN ('other', 'event', 'memset', 'module') AND {outside_loads}"
-    paced = f"SELECT host_call_id FROM thread_call AS call JOIN launch_pace USING (source_id, pid, tid) WHERE {where}"
     silences = f"{paced} AND silence_ns <= pause_ns AND {outside_loads}"
     return Cure(
         steps=(

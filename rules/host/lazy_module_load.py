@@ -185,6 +185,14 @@ FIXES = (
         " TORCH_CUDNN_SDPA_AVOID_RECOMPILE=1 (2.9 and later)",
         "flash attention takes any length without a plan; the variable keeps one plan for all lengths",
         source="https://github.com/pytorch/pytorch/pull/155958",
+        fits=(ProgramKind.GENERATION, ProgramKind.ENCODER, ProgramKind.TRAINING),
+    ),
+    Fix(
+        "pytorch",
+        "torch.backends.cudnn.benchmark = False where the sizes of pictures change; or pad and crop them to a few sizes",
+        "with it every size not seen before is run through all algorithms of each convolution",
+        source="https://docs.pytorch.org/docs/stable/backends.html#torch.backends.cudnn.torch.backends.cudnn.benchmark",
+        fits=(ProgramKind.VISION,),
     ),
     Fix(
         "vllm",

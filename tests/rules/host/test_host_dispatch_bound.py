@@ -33,6 +33,17 @@ def test_carries_graphs_off_and_tiny_kernels_under_the_same_gain(clinic: Clinic)
         assert finding["gain"] is None
 
 
+def test_a_kernel_that_is_loaded_at_its_first_use_is_no_slow_launch(clinic: Clinic) -> None:
+    # six steps of 4 ms on a busy device; in the first a query about a kernel, and a launch, load code
+    program = Program()
+    for step in range(6):
+        decode_step(program, kernel_us=60, silence_us=12)
+        if step == 0:
+            program.call("cudaFuncGetAttributes", 24_000)
+            program.launch(GEMM, 60, host_us=2_400)
+    assert RULE not in clinic.verdicts(program).found
+
+
 def test_is_silent_when_the_queue_stays_full(clinic: Clinic) -> None:
     program = Program()
     for _ in range(6):

@@ -144,3 +144,19 @@ def test_threads_that_load_at_the_same_time_share_the_window(clinic: Clinic) -> 
                 decode_step(program)
     verdicts = clinic.verdicts(program)
     assert verdicts.evidence(RULE, "time in loading intervals") <= 1
+
+
+CONVOLUTION = "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x64_warpgroupsize1x1x1"
+
+
+def test_pictures_of_new_sizes_are_told_of_the_search_for_algorithms_not_of_attention(clinic: Clinic) -> None:
+    program = Program()
+    for _ in range(6):
+        program.call("cuLibraryLoadData", 300)
+        program.silence(10_000)
+        for _ in range(12):
+            program.launch(CONVOLUTION, 120)
+        program.wait()
+    fixes = clinic.verdicts(program).finding(RULE)["fixes"]
+    assert any("cudnn.benchmark" in fix["setting"] for fix in fixes)
+    assert not any("cudnn_sdp" in fix["setting"] for fix in fixes)
