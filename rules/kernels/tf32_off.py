@@ -7,7 +7,8 @@ unless asked for, convolutions are on unless somebody took that back.
 How it is detected: fp32 products of at least a tenth of the matrix-product time on a device with TF32 (compute capability
 8.0 and later), and no TF32 kernel beside them; or PyTorch's own warning in a log. It shares the gain of `wrong-dtype-fp32`: a model in 16 bits needs no TF32.
 
-When it is not this: a model that computes in bf16 has nothing to gain; older devices and other vendors have no TF32.
+When it is not this: a model that computes in bf16 has nothing to gain; older devices and other vendors have no TF32;
+a product with one vector reads its matrix, and takes as long with it.
 """
 
 from typing import NamedTuple
@@ -42,13 +43,15 @@ THRESHOLDS = {
 }
 
 SQL = """
-SELECT coalesce(sum(end_ns - start_ns) FILTER (precision = 'fp32'), 0)::BIGINT AS fp32_ns,
+SELECT coalesce(sum(end_ns - start_ns) FILTER (precision = 'fp32' AND is_vector IS NOT TRUE), 0)::BIGINT AS fp32_ns,
     coalesce(sum(end_ns - start_ns) FILTER (precision = 'tf32'), 0)::BIGINT AS tf32_ns,
     coalesce(sum(end_ns - start_ns), 0)::BIGINT AS gemm_ns,
     coalesce(sum(end_ns - start_ns) FILTER (precision = 'fp32' AND is_convolution), 0)::BIGINT AS convolution_ns,
     (SELECT max(compute_major) FROM device WHERE coalesce(vendor, 'nvidia') = 'nvidia') AS compute_major
 FROM device_op LEFT JOIN (
-    SELECT name_id, regexp_matches(lower(name), 'fprop|dgrad|wgrad|convol|_conv|winograd|scudnn') AS is_convolution FROM kernel_name
+    SELECT name_id, regexp_matches(lower(name), 'fprop|dgrad|wgrad|convol|_conv|winograd|scudnn') AS is_convolution,
+        contains(lower(name), 'gemv') AS is_vector  -- one row reads its matrix in as long with TF32
+    FROM kernel_name
 ) USING (name_id), steady_window
 WHERE family = 'gemm' AND start_ns >= from_ns AND start_ns < until_ns
     AND device_op_id NOT IN (SELECT device_op_id FROM fp32_attention)
