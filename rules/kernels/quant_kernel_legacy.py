@@ -137,7 +137,7 @@ def judge(row: LegacyKernels) -> Verdict:
 WIDENING = """
     WITH named AS (
         SELECT name_id, family IN ('elementwise', 'quantise') AS is_elementwise, family IN ('elementwise', 'quantise', 'index', 'concat') AS is_unpacker, family = 'gemm' AS is_gemm,
-            family = 'gemm' AND NOT regexp_matches(lower(name), 'splitk_?reduce|prepare_grouped') AS is_product,
+            family = 'gemm' AND NOT regexp_matches(lower(name), 'splitk_?reduce|prepare_grouped|fprop|convol|implicit_gemm') AS is_product,
             regexp_matches(lower(name), 'b?float16_copy_kernel') AS is_narrowing
         FROM kernel_name
     ),

@@ -84,6 +84,12 @@ def test_is_silent_where_only_inputs_are_looked_up_and_joined(clinic: Clinic) ->
     assert RULE not in clinic.verdicts(decoding(*transformer(inner))).found
 
 
+def test_is_silent_on_convolutions_behind_long_activations(clinic: Clinic) -> None:
+    convolution = "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x64x64_execute_kernel"
+    program = decoding(*transformer(((SCALE, 40.0), (ADD, 30.0), (convolution, 20.0))))
+    assert RULE not in clinic.verdicts(program).found
+
+
 def test_several_kernels_may_widen_one_weight(clinic: Clinic) -> None:
     unpacked = linear(((WIDEN, 15.0), (SCALE, 20.0), (SCALE, 15.0)))
     verdicts = clinic.verdicts(decoding(*transformer(unpacked)))
