@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
@@ -43,16 +43,24 @@ class WindowChoice:
 
 
 @naming_case_trouble()
-def derive(connection: duckdb.DuckDBPyConnection, choice: WindowChoice | None = None) -> None:
+def derive(
+    connection: duckdb.DuckDBPyConnection, choice: WindowChoice | None = None, beside: Sequence[Task] = ()
+) -> None:
     """Create the derived tables of a case, replacing those of an earlier call.
 
     A case that was opened read-only is left as it is where `is_derived` holds: nothing can have changed since.
+
+    Args:
+        connection: the case.
+        choice: the window that the user asked for.
+        beside: further work, each piece done as soon as what it reads is there, beside the rest of the derivation.
 
     Raises:
         UsageError: the window asked for is empty, or no range of that name was recorded.
         CaseError: the case was opened read-only and its derived tables are others, or there is no room for them.
     """
     if _is_read_only(connection) and is_derived(connection, choice):
+        run(connection, beside)
         return
     scripts = [script.read_text(encoding="utf-8") for script in _scripts()]
     try:
@@ -62,7 +70,7 @@ def derive(connection: duckdb.DuckDBPyConnection, choice: WindowChoice | None = 
     connection.execute("CREATE TABLE window_request (start_ns BIGINT, end_ns BIGINT, chosen_by TEXT)")
     if choice is not None:
         _request_window(connection, choice)
-    run(connection, list(_tasks(Derivation())))
+    run(connection, _with(beside, list(_tasks(Derivation()))))
     if choice is not None:
         _refuse_empty_window(connection)
     connection.execute(_DERIVATION, _derivation(choice))
@@ -108,6 +116,14 @@ def _tasks(derivation: Derivation) -> Iterator[Task]:
             yield _scripted(scripts[name].read_text(encoding="utf-8"), feed)
 
 
+def _with(beside: Sequence[Task], tasks: list[Task]) -> list[Task]:
+    """The tasks, and each piece of other work right behind the last that makes something it reads."""
+    for task in beside:
+        makers = [place for place, earlier in enumerate(tasks) if earlier.makes & task.reads]
+        tasks.insert(max(makers, default=-1) + 1, task)
+    return tasks
+
+
 def _feeding(feed: Feed) -> Task:
     def work(cursor: duckdb.DuckDBPyConnection) -> None:
         feed.make(cursor)
@@ -137,6 +153,12 @@ def _registered(connection: duckdb.DuckDBPyConnection, relations: Relations) -> 
     finally:
         for name in relations:
             connection.unregister(name)
+
+
+def derived_relations() -> frozenset[str]:
+    """Names of all tables and views that the SQL files make or change."""
+    told = (_COMMENT.sub("", script.read_text(encoding="utf-8")) for script in _scripts())
+    return frozenset(name for script in told for name in _MADE.findall(script))
 
 
 def derived_tables() -> tuple[str, ...]:

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 import duckdb
 
 from doctor.case import diagnosis_queries as queries
-from doctor.case.derive import WindowChoice, derive
+from doctor.case.derive import WindowChoice, derive, derived_relations
 from doctor.case.framework_queries import frameworks
 from doctor.case.program_queries import program
 from doctor.case.store import naming_case_trouble
+from doctor.case.tasks import Task
 from doctor.diagnosis.fix_order import fitting, ordered
 from doctor.diagnosis.options import DiagnosisOptions
 from doctor.diagnosis.outcome import (
@@ -34,7 +35,7 @@ from doctor.diagnosis.ranking import Suspect, rank
 from doctor.diagnosis.tracks import ZoomableTimeline
 from doctor.diagnosis.zoom import zoomable_timeline
 from doctor.errors import CaseError, CatalogueError, UsageError
-from doctor.replay.win import Replay
+from doctor.replay.win import READ_BY_REPLAY, Replay
 from doctor.rule import Cleared, Finding, ProgramKind, Rule, Severity, Sign
 from doctor.units import format_ns
 
@@ -65,10 +66,8 @@ def diagnose_case(
         CatalogueError: a rule's SELECT is wrong.
         CaseError: there is no room for derived tables, or the case is damaged.
     """
-    chosen = _chosen(rules, options)
-    derive(connection, WindowChoice(options.window, options.range_name))
+    judged, replay = _derived(connection, _chosen(rules, options), options)
     window = queries.window(connection)
-    judged, replay = _judge_beside_replay(connection, chosen, window, options)
     vitals = _vitals(connection, window)
     if replay is not None and (reasons := _reasons_for_distrust(connection, vitals)):
         replay.quality = replace(replay.quality, is_trusted=False, notes=(*replay.quality.notes, *reasons))
@@ -121,20 +120,27 @@ def _frameworks(connection: duckdb.DuckDBPyConnection, options: DiagnosisOptions
     return named if options.framework is None else tuple(dict.fromkeys((options.framework, *named)))
 
 
-def _judge_beside_replay(
-    connection: duckdb.DuckDBPyConnection,
-    rules: tuple[Rule, ...],
-    window: queries.WindowRow | None,
-    options: DiagnosisOptions,
+def _derived(
+    connection: duckdb.DuckDBPyConnection, rules: tuple[Rule, ...], options: DiagnosisOptions
 ) -> tuple[_Judged, Replay | None]:
-    """Run the rules while the replay is built: the one is DuckDB's work, the other numpy's, on one core each."""
-    if window is None:
-        return _judge_all(connection, rules), None
-    with ThreadPoolExecutor(1, "doctor-replays") as beside:
-        building = beside.submit(
-            Replay, connection.cursor(), window.start_ns, window.end_ns, options.unprofiled_seconds
-        )
-        return _judge_all(connection, rules), building.result()
+    """Derive the case; the replay is built as soon as there is what it reads, the rules judge as soon as all is there.
+
+    The one is numpy's work on one core, the other DuckDB's: beside each other they fill two.
+    """
+    built: list[Replay] = []
+    judged: list[_Judged] = []
+
+    def build(cursor: duckdb.DuckDBPyConnection) -> None:
+        window = queries.window(cursor)
+        if window is not None:
+            built.append(Replay(cursor, window.start_ns, window.end_ns, options.unprofiled_seconds))
+
+    def judge(cursor: duckdb.DuckDBPyConnection) -> None:
+        judged.append(_judge_all(cursor, rules))
+
+    beside = (Task(READ_BY_REPLAY, frozenset(), build), Task(derived_relations(), frozenset(), judge))
+    derive(connection, WindowChoice(options.window, options.range_name), beside)
+    return judged[0], built[0] if built else None
 
 
 def _reasons_for_distrust(connection: duckdb.DuckDBPyConnection, vitals: Mapping[str, float | None]) -> tuple[str, ...]:

@@ -22,6 +22,10 @@ from doctor.replay.schedule import plan, replay
 from doctor.rule import Cure
 
 
+READ_BY_REPLAY = frozenset({"steady_window", "call_name", "device_op", "launch", "host_call", "launcher"})
+"""Derived tables that have to be there before a replay is built."""
+
+
 @dataclass(frozen=True)
 class _Timeline:
     """A run, and how long it is without a cure."""
