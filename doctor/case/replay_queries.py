@@ -216,7 +216,7 @@ def _read_calls(
     of_group = np.asarray([of_thread.get(key, NO_PROCESS) for key in threads.keys], dtype=np.int32)
     launcher = of_group[threads.code] if len(threads.keys) else threads.code
     del threads
-    kept = launcher >= 0
+    kept = np.flatnonzero(launcher >= 0) if (launcher < 0).any() else slice(None)
     name_id = window.column("name_id", np.int32)[kept]
     correlation = "coalesce(correlation_id, -1)" if HOST_PROBE in names.base_name else "-1::TINYINT"
     return RecordedCalls(

@@ -12,7 +12,7 @@ finding stands behind all that are medium or worse.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from doctor.diagnosis.outcome import MEASURABLE_SPEEDUP, Gain, RankedFinding, RuledOut
 from doctor.replay.promise import Win
@@ -198,12 +198,12 @@ def _after_first(ordered: Sequence[Suspect], replay: Replay | None) -> dict[int,
     first = ordered[0].finding if ordered else None
     if replay is None or not replay.quality.is_trusted or first is None or first.cure is None or first.question:
         return {}  # a cure that may be none is no ground to stand on
-    asked = {
-        place: (suspect.finding.cure, (first.cure,))
+    asked = {  # how much a better cure would win is not told of these
+        place: replace(suspect.finding.cure, at_most=())
         for place, suspect in enumerate(ordered[: THEN_COUNT + 1])
         if place and suspect.finding.cure is not None and not suspect.finding.question
     }
-    wins = replay.wins(list(asked.values()))
+    wins = replay.wins(list(asked.values()), (first.cure,))
     return {place: win.speedup_expected for place, win in zip(asked, wins, strict=True)}
 
 

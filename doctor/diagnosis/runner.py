@@ -104,7 +104,7 @@ def _suspects(judged: _Judged, replay: Replay | None) -> list[Suspect]:
     if replay is None:
         return suspects
     curable = [(rule, finding, finding.cure) for rule, finding in judged.suspects if finding.cure is not None]
-    wins = replay.wins([(cure, ()) for _, _, cure in curable])
+    wins = replay.wins([cure for _, _, cure in curable])
     return suspects + [Suspect(rule, finding, win) for (rule, finding, _), win in zip(curable, wins, strict=True)]
 
 

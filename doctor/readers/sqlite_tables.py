@@ -8,8 +8,9 @@ one that is no UTF-8, comes row by row through `sqlite3`, and so does all behind
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -21,11 +22,15 @@ from adbc_driver_sqlite import dbapi
 
 from doctor.errors import DamagedEvidenceError
 from doctor.formats.nsys_export.tables import ExportTable, Only
+from doctor.readers.ahead import read_ahead
 from doctor.readers.protocol import Progress
 from doctor.readers.sqlite_header import SqliteHeader, read_header, with_whole_pages
 
 _BATCH_ROWS = 122_880
 """As many as DuckDB compresses at a time: whole groups of rows are stored in three quarters of the time of halves."""
+
+AHEAD = 2
+"""Batches of a table that are read before anybody asks for them: two tables are then read at the same time."""
 
 _DAMAGE = (sqlite3.Error, UnicodeDecodeError, MemoryError)
 """The second where SQLite's own complaint quotes bytes of the damaged file, the third where a cell claims a size that
@@ -103,8 +108,11 @@ class SqliteTables:
         )
         count = 0
         if only is None and (not table.texts or self._is_utf8):
-            count, is_whole = yield from self._quickly(table, schema)
-            if is_whole:
+            quick = _QuickRows(self._uri, tuple(self._settings), self._quick_query(table), schema)
+            for batch in read_ahead(iter(quick), AHEAD):
+                count += batch.num_rows
+                yield self._counted(batch)
+            if quick.is_whole:
                 return
         for rows in self._rows(table.name, f"{query} LIMIT -1 OFFSET {count:d}", values, count):
             columns = zip(*rows, strict=True)
@@ -124,33 +132,15 @@ class SqliteTables:
             return None
         return f"{query} WHERE {_quoted(only.column)} IN ({', '.join('?' for _ in only.values)})"
 
-    def _quickly(self, table: ExportTable, schema: pa.Schema) -> Generator[pa.RecordBatch, None, tuple[int, bool]]:
-        """Yield rows up to the first thing the driver does not take; say how many there were, and whether all.
-
-        Texts come as bytes, with a count of those cells that hold something else.
-        """
-        present, count = self._columns[table.name], 0
+    def _quick_query(self, table: ExportTable) -> str:
+        """Texts as bytes, with a count of those cells that hold something else."""
+        present = self._columns[table.name]
         texts = [_quoted(name) if name.lower() in present else "NULL" for name in table.texts]
         chosen = [_quoted(name) if name.lower() in present else "NULL" for name in table.integers]
         chosen += [f"CAST({text} AS BLOB)" for text in texts]
         if texts:
             chosen.append(" + ".join(f"(typeof({text}) NOT IN ('text', 'null'))" for text in texts))
-        query = f"SELECT {', '.join(chosen)} FROM {_quoted(table.name)}"
-        try:
-            with dbapi.connect(self._uri, autocommit=True) as connection, connection.cursor() as cursor:
-                for setting in self._settings:
-                    cursor.execute(setting)
-                cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(_BATCH_ROWS)})
-                cursor.execute(query)
-                for batch in cursor.fetch_record_batch():
-                    columns = _in_types(batch, schema)
-                    if columns is None:
-                        return count, False
-                    count += batch.num_rows
-                    yield self._counted(pa.RecordBatch.from_arrays(columns, schema=schema))
-        except (AdbcError, pa.ArrowException, OSError):
-            return count, False
-        return count, True
+        return f"SELECT {', '.join(chosen)} FROM {_quoted(table.name)}"
 
     def _rows(
         self, table: str, query: str, values: tuple[int | str, ...], count: int
@@ -213,6 +203,41 @@ class SqliteTables:
         journal = self._path.with_name(self._path.name + "-wal")
         if journal.is_file() and journal.stat().st_size:
             self.damage.append("a write-ahead log lies beside the file and is not read: close the program that uses it")
+
+
+@dataclass
+class _QuickRows:
+    """Rows of a table up to the first thing the driver does not take, over a connection of their own.
+
+    Attributes:
+        uri: of the file.
+        settings: statements that come first.
+        query: columns as in `schema`, then the count of cells that should be texts and are not, where there are texts.
+        schema: of each batch.
+        is_whole: nothing is left behind those that were yielded; known at the end.
+    """
+
+    uri: str
+    settings: tuple[str, ...]
+    query: str
+    schema: pa.Schema
+    is_whole: bool = False
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        try:
+            with dbapi.connect(self.uri, autocommit=True) as connection, connection.cursor() as cursor:
+                for setting in self.settings:
+                    cursor.execute(setting)
+                cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(_BATCH_ROWS)})
+                cursor.execute(self.query)
+                for batch in cursor.fetch_record_batch():
+                    columns = _in_types(batch, self.schema)
+                    if columns is None:
+                        return
+                    yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        except (AdbcError, pa.ArrowException, OSError):
+            return
+        self.is_whole = True
 
 
 def _in_types(batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array] | None:

@@ -56,7 +56,8 @@ def _order_calls(recorded: RecordedCalls) -> Calls:
     """Sort by thread and put a virtual call before each thread's first."""
     thread_count = len(recorded.launcher_process)
     thread = np.concatenate((np.arange(thread_count, dtype=np.int32), recorded.launcher))
-    order = by_group(thread, thread_count).astype(np.int32)
+    # calls of one thread lie in order; another order for them would cost a copy of each column
+    order = by_group(thread, thread_count).astype(np.int32) if thread_count > 1 else slice(None)
 
     def whole(values: Int) -> Int:
         return np.concatenate((np.full(thread_count, -1, dtype=values.dtype), values))[order]

@@ -173,14 +173,19 @@ def _is_module_build(calls: Calls, names: CallNames, is_launch: Flag) -> Flag:
     is_module = of_class(calls, names, ("module",))
     if not is_module.any():
         return is_module
-    interval = np.concatenate(([0], np.cumsum(is_launch)[:-1]))
-    length = calls.end - calls.start
-    waiting = np.where(of_class(calls, names, ("sync", "alloc", "copy")), length, 0.0)
-    building = np.bincount(interval, calls.silence + np.where(is_module, length, 0.0))
-    other = np.bincount(interval, waiting)
-    has_module = np.bincount(interval, is_module) > 0
-    is_build = has_module & (building > MODULE_INTERVAL_NS) & (other < 0.5 * (building + other))
-    return np.asarray(is_build[interval])
+    interval = np.zeros(len(is_launch), dtype=np.int32)
+    np.cumsum(is_launch[:-1], out=interval[1:])
+    has_module = np.zeros(int(interval[-1]) + 1, dtype=np.bool_)
+    has_module[interval[is_module]] = True
+    at = np.flatnonzero(has_module[interval])  # few, of what may be millions
+    length = calls.end[at] - calls.start[at]
+    is_waiting = of_class(calls, names, ("sync", "alloc", "copy"))[at]
+    building = np.bincount(interval[at], calls.silence[at] + np.where(is_module[at], length, 0.0))
+    other = np.bincount(interval[at], np.where(is_waiting, length, 0.0))
+    is_build = (building > MODULE_INTERVAL_NS) & (other < 0.5 * (building + other))
+    found = np.zeros(len(is_launch), dtype=np.bool_)
+    found[at] = is_build[interval[at]]
+    return found
 
 
 def _graph_limits(run: Run, is_graph_launch: Flag) -> tuple[Int, Real]:
@@ -237,11 +242,12 @@ def _by_correlation_ids(run: Run, cut: Plan, host: _Host) -> Corrected:
     # A plan that cuDNN builds took 42 ms where the probe says 1.3 to 1.4, 52 to 62 at 1.6 to 1.8, 66 at 2.1 (eight
     # recordings of one H200): it is work as the launches are, and a cure of it wins no more on a quicker host.
     is_work = host.is_build | host.is_short_silence & (run.calls.silence < LONG_SILENCE_NS)
+    left_silence, left_own = _without_profiler(run.calls, cost, host.is_plain)
+    del cost
 
     def timeline(speed: Real) -> Run:
-        silence, own = _without_profiler(run.calls, cost, host.is_plain)
-        silence = np.where(is_work, silence / speed, silence)
-        own = np.where(host.is_plain, own / speed, own)
+        silence = np.divide(left_silence, speed, out=left_silence.copy(), where=is_work)
+        own = np.divide(left_own, speed, out=left_own.copy(), where=host.is_plain)
         return with_own_times(run, silence, host.shortened(own))
 
     # a host quicker than the one the constants were fitted on stays as quick as it is
@@ -269,8 +275,11 @@ def _new_ids(run: Run) -> Real:
     the same lock: of their ids half are counted. Of ten recordings of one H200 by nsys, 20 to 55 % were the profiler's.
     """
     calls = run.calls
-    in_turn = np.lexsort((calls.start, run.thread_process[calls.thread]))
     new = _between(calls.correlation_id, calls.thread)
+    if len(np.unique(run.thread_process)) == len(run.thread_process):  # a thread alone used up all ids of its process
+        new[calls.call_id < 0] = 0
+        return new
+    in_turn = np.lexsort((calls.start, run.thread_process[calls.thread]))
     own = new.copy()
     own[in_turn] = _between(calls.correlation_id[in_turn], run.thread_process[calls.thread[in_turn]])
     new = (new + own) / 2
@@ -288,11 +297,12 @@ def _between(ids: Int, group: Int) -> Real:
 
 def _host_slowness(calls: Calls, is_probe: Flag) -> Real:
     """Rolling mean of the probe's time against the quiet host's, for each call that of the last probe before it."""
-    probe = np.minimum(calls.end - calls.start, PROBE_CLIP_NS)[is_probe]
+    at = np.flatnonzero(is_probe)
+    probe = np.minimum(calls.end[at] - calls.start[at], PROBE_CLIP_NS)
     total = np.concatenate(([0.0], np.cumsum(probe)))
     last = np.arange(1, len(probe) + 1)
     first = np.maximum(last - PROBE_WINDOW, 0)
     mean = (total[last] - total[first]) / (last - first)
-    place = np.maximum(np.cumsum(is_probe) - 1, 0)
-    slowness = (np.maximum(mean, 1.0) / QUIET_PROBE_NS) ** PROBE_EXPONENT
-    return np.asarray(slowness.astype(np.float32)[place])
+    slowness = ((np.maximum(mean, 1.0) / QUIET_PROBE_NS) ** PROBE_EXPONENT).astype(np.float32)
+    until = np.append(at[1:], len(is_probe))
+    return np.repeat(slowness, until - np.append(0, at[1:]))  # what lies before the first probe is the first one's

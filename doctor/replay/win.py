@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import duckdb
@@ -21,7 +23,6 @@ from doctor.replay.run import Real, Run, to_replay
 from doctor.replay.schedule import plan, replay
 from doctor.rule import Cure
 
-
 READ_BY_REPLAY = frozenset({"steady_window", "call_name", "device_op", "launch", "host_call", "launcher"})
 """Derived tables that have to be there before a replay is built."""
 
@@ -39,13 +40,11 @@ class _Trial:
     """A cure to be tried, its rows found.
 
     Attributes:
-        before: what the cures made that are in place already.
-        changes: these, and what the cure makes.
+        changes: what the cures in place make, and this one.
         best: all that, and what a better cure makes as well.
         cure: as the rule states it.
     """
 
-    before: Sequence[Change]
     changes: Sequence[Change]
     best: Sequence[Change]
     cure: Cure
@@ -67,6 +66,7 @@ class Replay:
         self._plan = plan(self._recorded)
         self._places = Places.of(self._recorded)
         self._busy_ns = _busy(self._recorded)
+        self._recorded_work: Real | None = None
         errors = measure_errors(self._recorded, self._plan)  # before there are corrected runs beside it
         corrected = correct(self._recorded, self._plan, names, unprofiled_seconds)
         self._spread_left, self._beyond = corrected.spread_left, corrected.beyond
@@ -82,44 +82,60 @@ class Replay:
         Raises:
             CatalogueError: a SELECT of a cure fails or an act does not fit its target.
         """
-        [found] = self.wins([(cure, on_top_of)])
+        [found] = self.wins([cure], on_top_of)
         return found
 
-    def wins(self, asked: Sequence[tuple[Cure, Sequence[Cure]]]) -> list[Win]:
-        """What each cure wins once the cures beside it are in place: two at a time, since rows of many take room.
+    def wins(self, cures: Sequence[Cure], on_top_of: Sequence[Cure] = ()) -> list[Win]:
+        """What each cure alone wins once the cures `on_top_of` are in place.
 
         Raises:
             CatalogueError: a SELECT of a cure fails or an act does not fit its target.
         """
-        found: list[Win] = []
-        for first in range(0, len(asked), SIDE_BY_SIDE):
-            trials = each(self._trial, asked[first : first + SIDE_BY_SIDE])
-            pairs = [(timeline, trial) for trial in trials for timeline in self._timelines]
-            lengths = iter(each(lambda pair: self._lengths(*pair), pairs))
-            for trial, recorded, quick, slow in zip(trials, lengths, lengths, lengths, strict=True):
-                doubt = Doubt(trial.cure.spread**self._spread_left, self._beyond)
-                found.append(promise(recorded, quick, slow, doubt))
-        return found
-
-    def _trial(self, asked: tuple[Cure, Sequence[Cure]]) -> _Trial:
-        cure, on_top_of = asked
         before = self._select(*on_top_of)
+        grounds = each(lambda timeline: self._after(timeline, before), self._timelines) if cures else []
+        lengths: list[list[Future[Lengths]]] = []
+        with ThreadPoolExecutor(SIDE_BY_SIDE, "doctor-replays") as pool:
+            trials = deque[Future[_Trial]]()
+            for cure in cures:  # rows of one are looked for while another is replayed: those of all would take room
+                trials.append(pool.submit(self._trial, cure, before))
+                if len(trials) == SIDE_BY_SIDE:
+                    lengths.append(self._submitted(pool, trials.popleft(), grounds))
+            lengths += [self._submitted(pool, trial, grounds) for trial in trials]
+        return [self._win(cure, *(one.result() for one in found)) for cure, found in zip(cures, lengths, strict=True)]
+
+    def _submitted(
+        self, pool: ThreadPoolExecutor, trial: Future[_Trial], grounds: Sequence[_Timeline]
+    ) -> list[Future[Lengths]]:
+        """The lengths of a trial, which stands before them in the queue."""
+        pairs = zip(self._timelines, grounds, strict=True)
+        return [pool.submit(self._lengths, timeline, ground, trial) for timeline, ground in pairs]
+
+    def _win(self, cure: Cure, recorded: Lengths, quick: Lengths, slow: Lengths) -> Win:
+        return promise(recorded, quick, slow, Doubt(cure.spread**self._spread_left, self._beyond))
+
+    def _after(self, timeline: _Timeline, before: Sequence[Change]) -> _Timeline:
+        """The time-line with changes in place."""
+        if not before:
+            return timeline
+        run = apply(timeline.run, before)
+        return _Timeline(run, self._length(run, before))
+
+    def _trial(self, cure: Cure, before: Sequence[Change]) -> _Trial:
         changes = [*before, *self._select(cure)]
         best = [*changes, *self._select(replace(cure, steps=cure.at_most))]
-        return _Trial(before, changes, best, cure)
+        return _Trial(changes, best, cure)
 
     def _select(self, *cures: Cure) -> list[Change]:
         cursor = self._connection.cursor()  # another thread may be asking for another win
         return [change for cure in cures for change in select(cursor, cure, self._places)]
 
-    def _lengths(self, timeline: _Timeline, trial: _Trial) -> Lengths:
-        uncured = apply(timeline.run, trial.before)
-        length = self._length(uncured, trial.before) if trial.before else timeline.length_ns
-        cured = self._cured(timeline.run, uncured, trial.changes, trial.cure)
-        cured = replace(cured, length=min(length, cured.length))
-        best = self._cured(timeline.run, uncured, trial.best, trial.cure) if trial.cure.at_most else cured
+    def _lengths(self, timeline: _Timeline, ground: _Timeline, asked: Future[_Trial]) -> Lengths:
+        trial = asked.result()
+        cured = self._cured(timeline.run, ground.run, trial.changes, trial.cure)
+        cured = replace(cured, length=min(ground.length_ns, cured.length))
+        best = self._cured(timeline.run, ground.run, trial.best, trial.cure) if trial.cure.at_most else cured
         best = replace(best, length=min(cured.length, best.length))
-        return Lengths(length, cured, best, trial.cure.seen_share)
+        return Lengths(ground.length_ns, cured, best, trial.cure.seen_share)
 
     def _cured(self, run: Run, uncured: Run, changes: Sequence[Change], cure: Cure) -> Cured:
         cured = apply(run, changes)
@@ -139,7 +155,9 @@ class Replay:
         """Busy time of the busiest device, without work on side streams."""
         if run.ops.duration is self._recorded.ops.duration and run.ops.stream is self._recorded.ops.stream:
             return float(self._busy_ns.max(initial=0.0))
-        recorded, now = self._work(self._recorded), self._work(run)
+        if self._recorded_work is None:
+            self._recorded_work = self._work(self._recorded)
+        recorded, now = self._recorded_work, self._work(run)
         share = np.divide(now, recorded, out=np.ones_like(now), where=recorded > 0)
         return float((self._busy_ns * share).max(initial=0.0))
 

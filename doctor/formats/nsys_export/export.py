@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain, zip_longest
 
 import pyarrow as pa
 
@@ -37,15 +38,11 @@ def read_export(export: ExportTables) -> Iterator[ExportRows | Recording]:
     levels: set[str] = set()
     strings = read_strings(export)
     codes = read_codes(export)
-    for source, kind, convert in _conversions(export, strings, codes):
-        for batch in export.batches(source):
-            rows = convert(batch)
-            if rows.num_rows == 0:
-                continue
-            if "pid" in rows.schema.names:
-                seen_pids |= machine.distinct_pids(rows.column("pid"))
-            levels |= _graph_levels(kind, rows)
-            yield ExportRows(kind, rows)
+    for part in _event_rows(export, strings, codes):
+        if "pid" in part.rows.schema.names:
+            seen_pids |= machine.distinct_pids(part.rows.column("pid"))
+        levels |= _graph_levels(part.table, part.rows)
+        yield part
     for kind, rows in (
         ("device", machine.devices(export)),
         ("stream", machine.streams(export)),
@@ -59,14 +56,33 @@ def read_export(export: ExportTables) -> Iterator[ExportRows | Recording]:
     yield replace(recording, notes=codes.notes())
 
 
+def _event_rows(export: ExportTables, strings: StringTable, codes: Codes) -> Iterator[ExportRows]:
+    """Calls and kernels in turn, which are nearly all, then the rest: where rows are read ahead, two are at work."""
+    as_calls = (tables.RUNTIME, tables.DRIVER)
+    calls = (_converted(export, of, "api_call", lambda batch: host_calls.api_calls(batch, strings)) for of in as_calls)
+    kernels = _converted(export, tables.KERNEL, "kernel", lambda batch: device_work.kernels(batch, strings))
+    yield from _alternating(chain.from_iterable(calls), kernels)
+    for source, kind, convert in _conversions(export, strings, codes):
+        yield from _converted(export, source, kind, convert)
+
+
+def _alternating(one: Iterator[ExportRows], other: Iterator[ExportRows]) -> Iterator[ExportRows]:
+    for pair in zip_longest(one, other):
+        yield from (part for part in pair if part is not None)
+
+
+def _converted(export: ExportTables, source: ExportTable, kind: str, convert: _Rows) -> Iterator[ExportRows]:
+    for batch in export.batches(source):
+        rows = convert(batch)
+        if rows.num_rows:
+            yield ExportRows(kind, rows)
+
+
 def _conversions(
     export: ExportTables, strings: StringTable, codes: Codes
 ) -> tuple[tuple[ExportTable, str, _Rows], ...]:
     domains = nvtx.read_domains(export, strings)
     return (
-        (tables.RUNTIME, "api_call", lambda batch: host_calls.api_calls(batch, strings)),
-        (tables.DRIVER, "api_call", lambda batch: host_calls.api_calls(batch, strings)),
-        (tables.KERNEL, "kernel", lambda batch: device_work.kernels(batch, strings)),
         (tables.MEMCPY, "memcpy", lambda batch: device_work.copies(batch, codes)),
         (tables.MEMSET, "memset", lambda batch: device_work.memory_sets(batch, codes)),
         (tables.GRAPH_TRACE, "graph_trace", device_work.graph_launches),
