@@ -62,6 +62,8 @@ class CallNames:
 class RecordedCalls:
     """Outermost calls of each process's launching threads, in order of start.
 
+    Columns that are functions are read when asked for, one at a time: there may be ten million calls.
+
     Attributes:
         host_call_id: of the view `host_call`.
         launcher: dense number of a thread, or of threads that take turns. The main one of each process has the number
@@ -73,18 +75,18 @@ class RecordedCalls:
         name: index into `CallNames`.
     """
 
-    host_call_id: Int
+    host_call_id: Callable[[], Int]
     launcher: Int
     launcher_process: Int
-    start_ns: Real
-    end_ns: Real
-    correlation_id: Int
-    name: Int
+    start_ns: Callable[[], Real]
+    end_ns: Callable[[], Real]
+    correlation_id: Callable[[], Int]
+    name: Callable[[], Int]
 
 
 @dataclass(frozen=True)
 class RecordedOps:
-    """Device operations that started in the window, in order of start.
+    """Device operations that started in the window, in order of start; columns as in `RecordedCalls`.
 
     Attributes:
         device_op_id: of the view `device_op`.
@@ -100,13 +102,13 @@ class RecordedOps:
 
     device_op_id: Int
     stream: Int
-    start_ns: Real
-    end_ns: Real
-    host_call_id: Int
-    is_graph: Flag
-    kind: Int
-    holds_host: Flag
-    collective: Int
+    start_ns: Callable[[], Real]
+    end_ns: Callable[[], Real]
+    host_call_id: Callable[[], Int]
+    is_graph: Callable[[], Flag]
+    kind: Callable[[], Int]
+    holds_host: Callable[[], Flag]
+    collective: Callable[[], Int]
 
 
 @dataclass(frozen=True)
@@ -217,16 +219,17 @@ def _read_calls(
     launcher = of_group[threads.code] if len(threads.keys) else threads.code
     del threads
     kept = np.flatnonzero(launcher >= 0) if (launcher < 0).any() else slice(None)
-    name_id = window.column("name_id", np.int32)[kept]
+    position = np.zeros(int(names.name_id.max(initial=-1)) + 1, dtype=np.int32)
+    position[names.name_id] = np.arange(len(names.name_id))
     correlation = "coalesce(correlation_id, -1)" if HOST_PROBE in names.base_name else "-1::TINYINT"
     return RecordedCalls(
-        window.column("host_call_id::INTEGER", np.int32)[kept],
+        lambda: window.column("host_call_id::INTEGER", np.int32)[kept],
         launcher[kept],
         np.asarray([place[key[:2]] for key in launchers], dtype=np.int32),
-        window.time("start_ns")[kept],
-        window.time("end_ns")[kept],
-        window.column(correlation, np.int64 if HOST_PROBE in names.base_name else np.int8)[kept],
-        np.searchsorted(names.name_id, name_id).astype(np.int32),
+        lambda: window.time("start_ns")[kept],
+        lambda: window.time("end_ns")[kept],
+        lambda: window.column(correlation, np.int64 if HOST_PROBE in names.base_name else np.int8)[kept],
+        lambda: position[window.column("name_id", np.int32)[kept]],
     )
 
 
@@ -235,13 +238,15 @@ def _read_ops(cursor: duckdb.DuckDBPyConnection, window: _Window, stream: Int) -
     return RecordedOps(
         device_op_id,
         stream,
-        window.time("start_ns"),
-        window.time("end_ns"),
-        _read_launches(cursor, device_op_id),
-        window.column("kind = 'graph' OR graph_node_id IS NOT NULL", np.bool_),
-        window.column(_KIND, np.int8),
-        window.column(_HOLDS_HOST.format(staged=STAGED_COPY_BYTES), np.bool_),
-        window.column("CASE WHEN family = 'collective' THEN coalesce(name_id, 0) ELSE -1 END::INTEGER", np.int32),
+        lambda: window.time("start_ns"),
+        lambda: window.time("end_ns"),
+        lambda: _read_launches(cursor, device_op_id),
+        lambda: window.column("kind = 'graph' OR graph_node_id IS NOT NULL", np.bool_),
+        lambda: window.column(_KIND, np.int8),
+        lambda: window.column(_HOLDS_HOST.format(staged=STAGED_COPY_BYTES), np.bool_),
+        lambda: window.column(
+            "CASE WHEN family = 'collective' THEN coalesce(name_id, 0) ELSE -1 END::INTEGER", np.int32
+        ),
     )
 
 

@@ -65,7 +65,7 @@ def _order_calls(recorded: RecordedCalls) -> Calls:
     def real(values: Real) -> Real:
         return np.concatenate((np.zeros(thread_count), values))[order]
 
-    start, end = real(recorded.start_ns), real(recorded.end_ns)
+    start, end = real(recorded.start_ns()), real(recorded.end_ns())
     thread = thread[order]
     silence = start.astype(np.float32)
     silence[1:] = start[1:] - end[:-1]
@@ -73,28 +73,31 @@ def _order_calls(recorded: RecordedCalls) -> Calls:
     silence[1:][thread[1:] != thread[:-1]] = 0.0
     np.maximum(silence, 0.0, out=silence)
     return Calls(
-        whole(recorded.host_call_id),
+        whole(recorded.host_call_id()),
         thread,
         start,
         end,
         silence,
         (end - start).astype(np.float32),
-        whole(recorded.name),
-        whole(recorded.correlation_id),
+        whole(recorded.name()),
+        whole(recorded.correlation_id()),
     )
 
 
 def _order_ops(recording: Recording, recorded: RecordedOps, calls: Calls) -> tuple[Ops, Int]:
     """Operations in order of start within each stream, and the number of each one's collective."""
-    order = by_group(recorded.stream, len(recording.stream_device)).astype(np.int32)
-    stream, start, end = recorded.stream[order], recorded.start_ns[order], recorded.end_ns[order]
-    launched = position_of(index_by_id(calls.call_id), recorded.host_call_id[order])
+    several = len(recording.stream_device) > 1
+    order = by_group(recorded.stream, len(recording.stream_device)).astype(np.int32) if several else slice(None)
+    stream, start, end = recorded.stream[order], recorded.start_ns()[order], recorded.end_ns()[order]
+    host_call_id = recorded.host_call_id()[order]
+    launched = position_of(index_by_id(calls.call_id), host_call_id)
     home = _home(launched, stream, recording.stream_process, calls)[stream]
-    launched = _launched_before(launched, recorded.host_call_id[order], home, calls)
+    launched = _launched_before(launched, host_call_id, home, calls)
+    del host_call_id
     call = _tie_to_clock(launched, start, home, calls)
     call = _never_after_followers(call, stream, calls)
     is_graph_call = np.asarray([*(one == "graph" for one in recording.names.call_class), False])[calls.name]
-    count = len(order)
+    count = len(start)
     ops = Ops(
         recorded.device_op_id[order],
         stream,
@@ -106,13 +109,13 @@ def _order_ops(recording: Recording, recorded: RecordedOps, calls: Calls) -> tup
         distance=np.zeros(count, dtype=np.float32),
         source=np.full(count, -1, dtype=np.int32),
         source_distance=np.zeros(count, dtype=np.float32),
-        kind=recorded.kind[order],
+        kind=recorded.kind()[order],
         is_tied=call != launched,
         is_queued=np.zeros(count, dtype=np.bool_),
-        is_graph=recorded.is_graph[order] | ((launched >= 0) & is_graph_call[launched]),
-        holds_host=recorded.holds_host[order],
+        is_graph=recorded.is_graph()[order] | ((launched >= 0) & is_graph_call[launched]),
+        holds_host=recorded.holds_host()[order],
     )
-    collective = recorded.collective[order]
+    collective = recorded.collective()[order]
     del recorded, launched, order
     timing = _tell_cause(ops, calls, recording.stream_device)
     timed = replace(

@@ -15,7 +15,7 @@ import numpy as np
 
 from doctor.case.replay_queries import read_rows
 from doctor.errors import CatalogueError
-from doctor.replay.run import Int, Ops, Real, Run, Waits, index_by_id, position_of
+from doctor.replay.run import Int, Ops, Real, Run, Waits, index_by_id, position_of, slices
 from doctor.rule import Act, Cure, CureStep, Target
 
 _ON_CALLS = {Act.REMOVE, Act.NO_WAIT, Act.SCALE, Act.SET_DURATION_NS}
@@ -94,10 +94,13 @@ def with_own_times(run: Run, silence: Real, own: Real) -> Run:
     calls, ops = run.calls, run.ops
     launching = own.copy()
     launching[run.waits.call] = calls.own[run.waits.call]
-    changed = np.flatnonzero((calls.own != launching)[ops.call] & ~ops.is_tied & np.isfinite(ops.latency))
     latency = ops.latency.copy()
-    was, now, had = calls.own[ops.call[changed]], launching[ops.call[changed]], latency[changed]
-    latency[changed] = np.where(had < was, had * now / np.maximum(was, 1e-9), had - was + now)
+    for part in slices(len(latency)):  # what is made on the way stays small enough for the processor's cache
+        call, had = ops.call[part], latency[part]
+        was, now = calls.own[call], launching[call]
+        changed = np.flatnonzero((was != now) & ~ops.is_tied[part] & np.isfinite(had))
+        was, now, left = was[changed], now[changed], had[changed]
+        had[changed] = np.where(left < was, left * now / np.maximum(was, 1e-9), left - was + now)
     return replace(run, calls=replace(calls, silence=silence, own=own), ops=replace(ops, latency=latency))
 
 

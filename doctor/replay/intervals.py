@@ -28,4 +28,8 @@ def union_length(start: Real, end: Real) -> float:
 
 def union_by_group(group: Int, start: Real, end: Real, count: int) -> Real:
     """Length of the union of intervals of each of `count` groups."""
-    return np.asarray([union_length(start[group == one], end[group == one]) for one in range(count)])
+    lengths = []
+    for one in range(count):
+        here = group == one
+        lengths.append(union_length(start, end) if here.all() else union_length(start[here], end[here]))
+    return np.asarray(lengths)

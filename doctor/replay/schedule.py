@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from doctor.replay.intervals import running_end
-from doctor.replay.run import Flag, Int, Real, Run, Waits
+from doctor.replay.run import Flag, Int, Real, Run, Waits, slices
 
 
 @dataclass(frozen=True)
@@ -168,11 +168,12 @@ def _weigh(run: Run, cut: Plan) -> _Weights:
     growth_of_first = device_clock[cut.first]
     np.cumsum(device_clock, out=device_clock)
     clock -= calls.own  # when each call began
-    reach = clock[ops.call]
-    reach -= resumed[cut.segment]
-    reach += ops.latency
-    reach += ops.duration
-    reach -= device_clock
+    reach = np.empty(len(device_clock))
+    for part in slices(len(reach)):
+        now = np.subtract(clock[ops.call[part]], resumed[cut.segment[part]], out=reach[part])
+        now += ops.latency[part]
+        now += ops.duration[part]
+        now -= device_clock[part]
     before = device_clock[cut.first] - growth_of_first
     return _Weights(
         device_clock[cut.last] - before,

@@ -49,13 +49,13 @@ def synthetic_run(kernels: int, waits: int) -> Recording:
     duration = random.integers(1_000, 6_000, kernels).astype(np.float64)
     op_start, op_end = _on_one_stream(start[launch] + 6_000.0, duration)
     calls = RecordedCalls(
-        np.arange(len(kind)),
+        lambda: np.arange(len(kind)),
         np.zeros(len(kind), dtype=np.int64),
         np.zeros(1, dtype=np.int64),
-        start,
-        end,
-        np.arange(len(kind)),
-        kind,
+        lambda: start,
+        lambda: end,
+        lambda: np.arange(len(kind)),
+        lambda: kind,
     )
     operations = _operations(op_start, op_end, launch)
     return Recording(lambda: calls, lambda: operations, NAMES, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
@@ -70,7 +70,17 @@ def _on_one_stream(ready: Real, duration: Real) -> tuple[Real, Real]:
 def _operations(start: Real, end: Real, launch: np.ndarray) -> RecordedOps:
     count = len(start)
     none, zero = np.zeros(count, dtype=np.bool_), np.zeros(count, dtype=np.int64)
-    return RecordedOps(np.arange(count), zero, start, end, launch, none, zero, none, zero - 1)
+    return RecordedOps(
+        np.arange(count),
+        zero,
+        lambda: start,
+        lambda: end,
+        lambda: launch,
+        lambda: none,
+        lambda: zero,
+        lambda: none,
+        lambda: zero - 1,
+    )
 
 
 def _timed(what: str, kernels: int, work: Callable[[], Result]) -> Result:

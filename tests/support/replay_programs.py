@@ -145,18 +145,24 @@ def _recording(
     is_graph, holds_host = columns[4].astype(np.bool_), columns[5].astype(np.bool_)
     return Recording(
         lambda: RecordedCalls(
-            names, thread, process_of_thread, start.astype(np.float64), end.astype(np.float64), names, function
+            lambda: names,
+            thread,
+            process_of_thread,
+            lambda: start.astype(np.float64),
+            lambda: end.astype(np.float64),
+            lambda: names,
+            lambda: function,
         ),
         lambda: RecordedOps(
             np.arange(len(ops)),
             columns[2],
-            columns[0].astype(np.float64),
-            columns[1].astype(np.float64),
-            launched,
-            is_graph,
-            np.where(holds_host, 1, 0),
-            holds_host,
-            np.full(len(ops), -1),
+            lambda: columns[0].astype(np.float64),
+            lambda: columns[1].astype(np.float64),
+            lambda: launched,
+            lambda: is_graph,
+            lambda: np.where(holds_host, 1, 0),
+            lambda: holds_host,
+            lambda: np.full(len(ops), -1),
         ),
         NAMES,
         np.repeat(np.unique(process_of_thread), STREAMS),
