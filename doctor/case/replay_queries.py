@@ -13,8 +13,10 @@ from typing import Any
 import duckdb
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from doctor.case.arrays.columns import Scan, fetch, whole
+from doctor.case.arrays.columns import SLICE_ROWS, Scan, fetch, whole
 from doctor.case.store import with_room
 
 Int = npt.NDArray[np.signedinteger]
@@ -35,6 +37,8 @@ _KIND = "CASE kind WHEN 'kernel' THEN 0 WHEN 'memcpy' THEN 1 WHEN 'memset' THEN 
 STAGED_COPY_BYTES = 65536
 """Copies from pageable memory up to here are staged by the driver and do not hold the host (CUDA Runtime API, section
 API synchronization behavior)."""
+_NO_ID = np.iinfo(np.int32).max
+"""No case has so many rows."""
 NO_PROCESS = -1
 """Stands for a process id that is not recorded."""
 HOST_PROBE = "cuKernelGetName"
@@ -183,15 +187,25 @@ def read_recording(connection: duckdb.DuckDBPyConnection, start_ns: int, end_ns:
 def read_rows(connection: duckdb.DuckDBPyConnection, sql: str, values: dict[str, Any]) -> tuple[Int, Real | None]:
     """Ids in the first column of `sql` and the numbers in its second, None where it has one column.
 
-    A number that is NULL comes back as NaN.
+    Rows come part by part, since a cure may be for each of ten million calls. A row without an id is left out; a number
+    that is NULL comes back as NaN.
     """
-    columns = list(with_room(connection, lambda: connection.execute(sql, values).fetchnumpy()).values())
-    ids = np.ma.compressed(np.ma.asarray(columns[0])).astype(np.int64)
-    if len(columns) < 2:
+
+    def read() -> list[tuple[Int, Real | None]]:
+        return [_ids_and_numbers(part) for part in connection.sql(sql, params=values).to_arrow_reader(SLICE_ROWS)]
+
+    parts = with_room(connection, read)
+    ids = np.concatenate([part for part, _ in parts]) if parts else np.zeros(0, dtype=np.int32)
+    numbers = [part for _, part in parts if part is not None]
+    return ids, np.concatenate(numbers) if numbers else None
+
+
+def _ids_and_numbers(rows: pa.RecordBatch) -> tuple[Int, Real | None]:
+    rows = rows.filter(pc.is_valid(rows.column(0))) if rows.column(0).null_count else rows
+    ids = np.clip(rows.column(0).cast(pa.int64()).to_numpy(), -1, _NO_ID).astype(np.int32)
+    if rows.num_columns < 2:
         return ids, None
-    kept = ~np.ma.getmaskarray(np.ma.asarray(columns[0]))
-    numbers = np.ma.filled(np.ma.asarray(columns[1], dtype=np.float64), np.nan)
-    return ids, np.asarray(numbers[kept], dtype=np.float64)
+    return ids, rows.column(1).cast(pa.float64()).to_numpy(zero_copy_only=False)
 
 
 def _read_names(cursor: duckdb.DuckDBPyConnection) -> CallNames:

@@ -22,7 +22,7 @@ import numpy as np
 
 from doctor.case.replay_queries import HOST_PROBE, CallNames
 from doctor.replay.cure import with_own_times
-from doctor.replay.run import Calls, Flag, Int, Real, Run
+from doctor.replay.run import Calls, Flag, Int, Real, Run, slices
 from doctor.replay.schedule import Plan, replay
 from doctor.replay.waiting import of_class
 from doctor.units import format_ns
@@ -98,15 +98,47 @@ class Corrected:
         return MEASURED_LEAVES if self.method == BY_MEASURED_TIME and not self.remark else 1.0
 
 
-def correct(run: Run, cut: Plan, names: CallNames, unprofiled_seconds: float | None) -> Corrected:
+@dataclass(frozen=True)
+class Observed:
+    """What corrections need to know of a recorded run: behind it the run can do without what `to_replay` lets go.
+
+    Attributes:
+        host: of each call.
+        probed: where enough calls tell how fast the host was.
+        recorded_ns: length of the run.
+    """
+
+    host: _Host
+    probed: _Probed | None
+    recorded_ns: float
+
+
+@dataclass(frozen=True)
+class _Probed:
+    """Of each call, how slow the host was against a quiet one, and what the profiler added, in ns."""
+
+    slowness: Real
+    cost: Real
+
+
+def observe(run: Run, names: CallNames) -> Observed:
+    """Look at the recorded times."""
+    host = _Host.of(run, names)
+    if int(host.is_probe.sum()) < MIN_PROBES or not (run.calls.correlation_id >= 0).any():
+        return Observed(host, None, run.recorded_ns)
+    slowness = _host_slowness(run.calls, host.is_probe)
+    return Observed(host, _Probed(slowness, np.float32(NS_PER_ID) * slowness * _new_ids(run)), run.recorded_ns)
+
+
+def correct(run: Run, cut: Plan, observed: Observed, unprofiled_seconds: float | None) -> Corrected:
     """Choose the best way that the recording allows."""
     if not (run.calls.call_id >= 0).any():
         return Corrected(run, run, "none", None, None)
-    host = _Host.of(run, names)
+    host = observed.host
     if unprofiled_seconds is not None:
-        return _by_measured_time(run, cut, host, unprofiled_seconds * 1e9)
-    if int(host.is_probe.sum()) >= MIN_PROBES and (run.calls.correlation_id >= 0).any():
-        return _by_correlation_ids(run, cut, host)
+        return _by_measured_time(run, cut, observed, unprofiled_seconds * 1e9)
+    if observed.probed is not None:
+        return _by_correlation_ids(run, cut, observed, observed.probed)
     least, most = CONTENDED_PHI_RANGE if _is_contended(run) else PHI_RANGE
     quick, slow = (_scaled(run, host, phi) for phi in (least, most))
     return Corrected(quick, slow, "phi", None, None, beyond=(least - LEAST_PHI) / (most - least))
@@ -204,16 +236,18 @@ def _scaled(run: Run, host: _Host, phi: float) -> Run:
     return with_own_times(run, silence, host.shortened(own))
 
 
-def _by_measured_time(run: Run, cut: Plan, host: _Host, measured_ns: float) -> Corrected:
+def _by_measured_time(run: Run, cut: Plan, observed: Observed, measured_ns: float) -> Corrected:
+    host, recorded_ns = observed.host, observed.recorded_ns
+
     def length(phi: float) -> float:
         return replay(_scaled(run, host, phi), cut).makespan_ns
 
     phi = _meet(length, measured_ns, *MEASURED_PHI_RANGE)
     quick, slow = phi / MEASURED_SPREAD, phi * MEASURED_SPREAD
-    share = max(0.0, 1.0 - measured_ns / run.recorded_ns) if run.recorded_ns > 0 else None
+    share = max(0.0, 1.0 - measured_ns / recorded_ns) if recorded_ns > 0 else None
     met_ns = length(phi)
     is_met = met_ns / MEASURED_FIT <= measured_ns <= met_ns * MEASURED_FIT
-    remark = "" if is_met else _misfit(measured_ns, run.recorded_ns)
+    remark = "" if is_met else _misfit(measured_ns, recorded_ns)
     return Corrected(_scaled(run, host, quick), _scaled(run, host, slow), BY_MEASURED_TIME, None, share, remark)
 
 
@@ -236,25 +270,22 @@ def _meet(length: Callable[[float], float], wanted: float, low: float, high: flo
     return (low + high) / 2
 
 
-def _by_correlation_ids(run: Run, cut: Plan, host: _Host) -> Corrected:
-    slowness = _host_slowness(run.calls, host.is_probe)
-    cost = np.float32(NS_PER_ID) * slowness * _new_ids(run)
+def _by_correlation_ids(run: Run, cut: Plan, observed: Observed, probed: _Probed) -> Corrected:
+    host, slowness = observed.host, probed.slowness
     # A plan that cuDNN builds took 42 ms where the probe says 1.3 to 1.4, 52 to 62 at 1.6 to 1.8, 66 at 2.1 (eight
     # recordings of one H200): it is work as the launches are, and a cure of it wins no more on a quicker host.
     is_work = host.is_build | host.is_short_silence & (run.calls.silence < LONG_SILENCE_NS)
-    left_silence, left_own = _without_profiler(run.calls, cost, host.is_plain)
-    del cost
+    left_silence, left_own = _without_profiler(run.calls, probed.cost, host.is_plain)
 
-    def timeline(speed: Real) -> Run:
+    def timeline(speed: Real | np.float32) -> Run:
         silence = np.divide(left_silence, speed, out=left_silence.copy(), where=is_work)
         own = np.divide(left_own, speed, out=left_own.copy(), where=host.is_plain)
         return with_own_times(run, silence, host.shortened(own))
 
+    here = replay(timeline(np.float32(1.0)), cut).makespan_ns
     # a host quicker than the one the constants were fitted on stays as quick as it is
-    above_quiet = np.maximum(slowness, np.float32(1.0))
-    quick, slow = (timeline(above_quiet / np.float32(state)) for state in HOST_STATES)
-    here = replay(timeline(np.ones_like(slowness)), cut).makespan_ns
-    share = max(0.0, 1.0 - here / run.recorded_ns) if run.recorded_ns > 0 else None
+    quick, slow = (timeline(np.maximum(slowness, np.float32(1.0)) / np.float32(state)) for state in HOST_STATES)
+    share = max(0.0, 1.0 - here / observed.recorded_ns) if observed.recorded_ns > 0 else None
     factor = float(np.mean(slowness[host.is_probe]))
     return Corrected(quick, slow, "correlation ids and host probe", factor, share)
 
@@ -262,9 +293,12 @@ def _by_correlation_ids(run: Run, cut: Plan, host: _Host) -> Corrected:
 def _without_profiler(calls: Calls, cost: Real, is_plain: Flag) -> tuple[Real, Real]:
     """Take the profiler's time from the silence before each call, what is left from the call itself."""
     least = np.float32(LEAST_SHARE_KEPT)
-    silence = np.maximum(calls.silence - cost, least * calls.silence)
-    rest = cost - (calls.silence - silence)
-    own = np.where(is_plain, np.maximum(calls.own - rest, least * calls.own), calls.own)
+    silence, own = np.empty_like(calls.silence), calls.own.copy()
+    for part in slices(len(own)):
+        had = calls.silence[part]
+        silence[part] = np.maximum(had - cost[part], least * had)
+        rest = cost[part] - (had - silence[part])
+        np.copyto(own[part], np.maximum(own[part] - rest, least * own[part]), where=is_plain[part])
     return silence, own
 
 

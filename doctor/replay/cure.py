@@ -114,8 +114,9 @@ def _select_step(connection: duckdb.DuckDBPyConnection, step: CureStep, places: 
         raise CatalogueError(f"the SELECT of a cure failed: {str(error).splitlines()[0]}") from error
     at = position_of(places.of_op if step.target is Target.DEVICE_OP else places.of_call, ids)
     amount = _amounts(step, amounts, len(at))
-    at, kept = np.unique(at, return_index=True)
-    amount = amount[kept] if len(amount) else amount
+    if (at[1:] <= at[:-1]).any():  # mostly they come in order
+        at, kept = np.unique(at, return_index=True)
+        amount = amount[kept] if len(amount) else amount
     is_here = at >= 0
     return Change(step.target, step.act, at[is_here], amount[is_here] if len(amount) else amount)
 

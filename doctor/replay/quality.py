@@ -109,8 +109,10 @@ def _copy_length(ops: Ops) -> Int:
     A large copy through pageable memory is staged before it starts and unpacked after it ends: both take the longer the
     larger it is, a thousand times as long as for a copy of a few bytes.
     """
-    doublings = np.log2(np.maximum(ops.duration / SHORT_COPY_NS, 1.0)).astype(np.int64)
-    return np.where(ops.kind == COPY, doublings, 0)
+    doublings = np.zeros(len(ops.duration), dtype=np.int32)
+    copies = np.flatnonzero(ops.kind == COPY)
+    doublings[copies] = np.log2(np.maximum(ops.duration[copies] / SHORT_COPY_NS, 1.0)).astype(np.int32)
+    return doublings
 
 
 def _reasons(run: Run, identity: float, medians: float) -> list[str]:

@@ -14,7 +14,7 @@ from doctor.case.arrays.freed import give_back
 from doctor.case.replay_queries import CallNames, read_recording
 from doctor.case.tasks import SIDE_BY_SIDE, each
 from doctor.replay.building import build_run
-from doctor.replay.corrections import correct
+from doctor.replay.corrections import correct, observe
 from doctor.replay.cure import Change, Places, apply, moves_work, select
 from doctor.replay.intervals import union_by_group
 from doctor.replay.promise import Cured, Doubt, Lengths, Win, promise
@@ -68,11 +68,13 @@ class Replay:
         self._busy_ns = _busy(self._recorded)
         self._recorded_work: Real | None = None
         errors = measure_errors(self._recorded, self._plan)  # before there are corrected runs beside it
-        corrected = correct(self._recorded, self._plan, names, unprofiled_seconds)
+        observed = observe(self._recorded, names)
+        self._recorded = to_replay(self._recorded)
+        corrected = correct(self._recorded, self._plan, observed, unprofiled_seconds)
+        del observed
         self._spread_left, self._beyond = corrected.spread_left, corrected.beyond
         self.quality = judge(self._recorded, errors, corrected)
-        self._recorded = to_replay(self._recorded)
-        runs = (self._recorded, to_replay(corrected.quick), to_replay(corrected.slow))
+        runs = (self._recorded, corrected.quick, corrected.slow)
         self._timelines = each(lambda run: _Timeline(run, replay(run, self._plan).makespan_ns), runs)
         give_back()
 

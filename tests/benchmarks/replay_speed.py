@@ -16,7 +16,7 @@ import numpy as np
 
 from doctor.case.replay_queries import CallNames, Real, RecordedCalls, RecordedOps, Recording
 from doctor.replay.building import build_run
-from doctor.replay.corrections import correct
+from doctor.replay.corrections import correct, observe
 from doctor.replay.cure import Change, apply
 from doctor.replay.schedule import plan, replay
 from doctor.rule import Act, Target
@@ -103,7 +103,7 @@ def measure(kernels: int, waits: int) -> None:
     faster = Change(Target.HOST_CALL, Act.SCALE, launches, np.full(len(launches), 0.3))
     cured = _timed("apply a cure of every launch", kernels, lambda: apply(run, (faster,)))
     after = _timed("replay the cured run", kernels, lambda: replay(cured, cut))
-    _timed("correct for the profiler", kernels, lambda: correct(run, cut, NAMES, None))
+    _timed("correct for the profiler", kernels, lambda: correct(run, cut, observe(run, NAMES), None))
     print(
         f"identity error {error:.2e}, waits {len(run.waits.call):,}, pieces {len(cut.first):,}, "
         f"speed-up of the cure {schedule.makespan_ns / after.makespan_ns:.3f}"

@@ -5,7 +5,7 @@ import pytest
 
 from doctor.case.replay_queries import read_recording
 from doctor.replay.building import build_run
-from doctor.replay.corrections import PHI_RANGE, Corrected, correct
+from doctor.replay.corrections import PHI_RANGE, Corrected, correct, observe
 from doctor.replay.run import Run
 from doctor.replay.schedule import plan, replay
 from tests.support.replay_cases import Call, Kernel, case_of
@@ -16,7 +16,7 @@ def corrected(
 ) -> tuple[Run, Corrected]:
     recording = read_recording(case_of(calls, kernels), 0, 10_000_000_000)
     run = build_run(recording)
-    return run, correct(run, plan(run), recording.names, unprofiled_seconds)
+    return run, correct(run, plan(run), observe(run, recording.names), unprofiled_seconds)
 
 
 def length(run: Run) -> float:
