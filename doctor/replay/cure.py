@@ -33,7 +33,7 @@ class Change:
         target: what the positions are of: calls, the silences before them, or operations.
         act: what is done.
         at: positions in `Run.calls` or `Run.ops`, each once.
-        amount: a factor or nanoseconds for each position; empty for acts that need none.
+        amount: a factor or nanoseconds for each position, or a single one for all; empty for acts that need none.
     """
 
     target: Target
@@ -86,21 +86,22 @@ def _is_move(change: Change) -> bool:
 
 
 def with_own_times(run: Run, silence: Real, own: Real) -> Run:
-    """The run with other host times; launch latencies shrink and grow with their calls.
+    """The run with other host times, which become its own; launch latencies shrink and grow with their calls.
 
     A latency within the call is a share of the call; beyond it, the part after the call's return stays. Calls that wait
     keep their latencies: their own time comes after the wait.
     """
     calls, ops = run.calls, run.ops
-    launching = own.copy()
-    launching[run.waits.call] = calls.own[run.waits.call]
+    behind_waits = own[run.waits.call]
+    own[run.waits.call] = calls.own[run.waits.call]
     latency = ops.latency.copy()
     for part in slices(len(latency)):  # what is made on the way stays small enough for the processor's cache
         call, had = ops.call[part], latency[part]
-        was, now = calls.own[call], launching[call]
+        was, now = calls.own[call], own[call]
         changed = np.flatnonzero((was != now) & ~ops.is_tied[part] & np.isfinite(had))
         was, now, left = was[changed], now[changed], had[changed]
         had[changed] = np.where(left < was, left * now / np.maximum(was, 1e-9), left - was + now)
+    own[run.waits.call] = behind_waits
     return replace(run, calls=replace(calls, silence=silence, own=own), ops=replace(ops, latency=latency))
 
 
@@ -116,14 +117,18 @@ def _select_step(connection: duckdb.DuckDBPyConnection, step: CureStep, places: 
     amount = _amounts(step, amounts, len(at))
     if (at[1:] <= at[:-1]).any():  # mostly they come in order
         at, kept = np.unique(at, return_index=True)
-        amount = amount[kept] if len(amount) else amount
-    is_here = at >= 0
-    return Change(step.target, step.act, at[is_here], amount[is_here] if len(amount) else amount)
+        amount = amount[kept] if len(amount) > 1 else amount
+    if (at < 0).any():
+        is_here = at >= 0
+        at, amount = at[is_here], amount[is_here] if len(amount) > 1 else amount
+    return Change(step.target, step.act, at, amount)
 
 
 def _amounts(step: CureStep, amounts: Real | None, count: int) -> Real:
     if step.act not in _WITH_AMOUNT:
         return np.zeros(0)
+    if amounts is None and count and step.value is not None:  # not once more for each of ten million calls
+        amounts = np.full(1, step.value, dtype=np.float64)
     given = np.full(count, np.nan) if amounts is None else amounts
     if step.value is not None:
         given = np.where(np.isnan(given), step.value, given)
@@ -134,18 +139,20 @@ def _amounts(step: CureStep, amounts: Real | None, count: int) -> Real:
     return given
 
 
-def _new_times(change: Change, times: Real) -> Real:
-    """Changed copies of the times at the change's positions."""
+def _set_times(change: Change, times: Real) -> None:
+    """Change the times at the change's positions, in place."""
     if change.act is Act.REMOVE:
-        return np.zeros(len(change.at))
-    if change.act is Act.SCALE:
-        return times[change.at] * change.amount
-    return np.minimum(times[change.at], change.amount)
+        times[change.at] = 0.0
+        return
+    new = np.multiply if change.act is Act.SCALE else np.minimum
+    for part in slices(len(change.at)):
+        at = change.at[part]
+        times[at] = new(times[at], change.amount[part] if len(change.amount) > 1 else change.amount)
 
 
 def _change_silences(run: Run, change: Change) -> Run:
     silence = run.calls.silence.copy()
-    silence[change.at] = _new_times(change, silence)
+    _set_times(change, silence)
     return replace(run, calls=replace(run.calls, silence=silence))
 
 
@@ -156,7 +163,7 @@ def _change_calls(run: Run, change: Change) -> Run:
     own = run.calls.own.copy()
     if change.act is Act.SET_DURATION_NS:
         own[waits.call[at_wait]] = waits.end[at_wait] - waits.start[at_wait]  # the whole call is set, not its own part
-    own[change.at] = _new_times(change, own)
+    _set_times(change, own)
     if change.act is Act.SCALE:
         lag = waits.lag.copy()
         lag[at_wait] *= amount
@@ -168,7 +175,7 @@ def _waits_among(waits: Waits, change: Change) -> tuple[Waits, Int, Real]:
     """The waits without those of the changed calls (a scaled call goes on waiting), which changed, their amounts."""
     place = np.searchsorted(change.at, waits.call)
     at_wait = np.flatnonzero(np.append(change.at, -1)[place] == waits.call)
-    amount = change.amount[place[at_wait]] if len(change.amount) else change.amount
+    amount = change.amount[place[at_wait]] if len(change.amount) > 1 else change.amount
     if change.act is not Act.SCALE:
         is_active = waits.is_active.copy()
         is_active[at_wait] = False
@@ -182,7 +189,7 @@ def _change_ops(run: Run, change: Change) -> Run:
     if change.act is Act.REMOVE:
         return _without(run, change.at)
     duration = run.ops.duration.copy()
-    duration[change.at] = _new_times(change, duration)
+    _set_times(change, duration)
     return replace(run, ops=replace(run.ops, duration=duration))
 
 
