@@ -17,6 +17,7 @@ from doctor.case.arrays.columns import (
     bounds_of,
     by_group,
     fetch,
+    in_groups,
     reached_before,
     whole,
 )
@@ -170,9 +171,11 @@ def _in_order(start: Int, end: Int, thread: Code) -> Int:
 
 def _silences(start: Int, end: Int, thread: Code, thread_count: int) -> tuple[Int, Flag]:
     """Time since the thread's earlier calls ended, `UNKNOWN` for its first; and which calls begin after them."""
-    order = by_group(thread, thread_count)
-    busy_until = np.empty(len(start), dtype=np.int64)
-    busy_until[order] = reached_before(end[order], bounds_of(thread[order], thread_count))
+    order = in_groups(thread, thread_count)
+    busy_until = reached_before(end[order], bounds_of(thread[order], thread_count))
+    if thread_count > 1:
+        by_thread, busy_until = busy_until, np.empty_like(busy_until)
+        busy_until[order] = by_thread
     is_first = busy_until == UNKNOWN
     is_outermost = is_first | (start >= busy_until)
     np.subtract(start, busy_until, out=busy_until, where=~is_first)

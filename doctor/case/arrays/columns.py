@@ -35,11 +35,16 @@ class Scan:
     def __init__(self, connection: duckdb.DuckDBPyConnection, table: str, where: str = "true") -> None:
         self._connection = connection
         self._rows = f"FROM {table} WHERE {where}"
+        [(self._count,)] = connection.execute(f"SELECT count(*) {self._rows}").fetchall()
 
     def column(self, expression: str, kind: npt.DTypeLike) -> npt.NDArray[Any]:
-        """An expression without NULL, of every row."""
-        rows = fetch(self._connection, f"SELECT {expression} AS it {self._rows}")
-        return np.asarray(rows.column("it").to_numpy(), dtype=kind)
+        """An expression without NULL, of every row: put in its place part by part, so that it is there but once."""
+        values = np.empty(self._count, dtype=kind)
+        first = 0
+        for part in self._connection.sql(f"SELECT {expression} AS it {self._rows}").to_arrow_reader(SLICE_ROWS):
+            values[first : first + part.num_rows] = part.column(0).to_numpy(zero_copy_only=False)
+            first += part.num_rows
+        return values
 
     def whole(self, expression: str) -> Int:
         """Whole numbers, `UNKNOWN` where NULL, of every row."""
@@ -139,6 +144,11 @@ def _only_present(code: Int, keys: list[tuple[int | None, ...]]) -> tuple[Int, l
 def bounds_of(sorted_code: Code, count: int) -> Int:
     """Where each of `count` groups begins among rows in order of group, and where the last ends."""
     return np.searchsorted(sorted_code, np.arange(count + 1)).astype(np.int64)
+
+
+def in_groups(code: Code, count: int) -> Int | slice:
+    """The same as `by_group`, to index arrays with: all rows, without a copy of any, where there is one group."""
+    return by_group(code, count) if count > 1 else slice(None)
 
 
 def by_group(code: Code, count: int) -> Int:

@@ -56,17 +56,20 @@ def thread_calls(calls: HostCalls, launched_by: Code, step: Code, window: tuple[
     op_count = np.bincount(launched_by[launched_by >= 0], minlength=len(calls.start)).astype(np.int32)
     is_launching = np.bincount(calls.thread, op_count, len(calls.threads.keys)) > 0
     first, last = np.searchsorted(calls.start, window).tolist()
-    at = (first + np.flatnonzero(is_launching[calls.thread[first:last]])).astype(np.int32)
-    silence = calls.silence[at]
-    is_told = (silence != UNKNOWN) & (calls.start[at] - silence >= window[0])
-    order = by_group(calls.thread[at], len(calls.threads.keys)).astype(np.int32)
-    bounds = bounds_of(calls.thread[at][order], len(calls.threads.keys))
+    at = np.arange(first, last, dtype=np.int32)
+    here: Code | slice = slice(first, last)
+    if not is_launching.all():
+        here = at = at[is_launching[calls.thread[first:last]]]
+    silence, thread = calls.silence[here], calls.thread[here]
+    is_told = (silence != UNKNOWN) & (calls.start[here] - silence >= window[0])
+    order = by_group(thread, len(calls.threads.keys)).astype(np.int32)
+    bounds = bounds_of(thread[order], len(calls.threads.keys))
     return ThreadCalls(
         at,
         np.where(is_told, silence, UNKNOWN),
         op_count,
-        _launches_before(op_count[at] > 0, order, bounds),
-        step[at],
+        _launches_before(op_count[here] > 0, order, bounds),
+        step[here],
         order,
         bounds,
     )

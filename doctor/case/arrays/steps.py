@@ -39,10 +39,11 @@ class Steps:
             if key not in self.of_process or None in key:
                 continue
             start, end, step_id = self.of_process[key]
-            here = np.flatnonzero(process == number)
-            place = np.searchsorted(start, time[here], side="right") - 1
-            is_in = (place >= 0) & (time[here] < end[np.maximum(place, 0)])
-            found[here[is_in]] = step_id[place[is_in]]
+            here = rows_of(process, number, len(processes))
+            moment = time[here]
+            place = np.searchsorted(start, moment, side="right") - 1
+            is_in = (place >= 0) & (moment < end[place])
+            found[here] = np.where(is_in, step_id[place], NO_STEP)
         return found
 
 
