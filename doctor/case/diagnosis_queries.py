@@ -8,7 +8,10 @@ from decimal import Decimal
 from typing import Any
 
 import duckdb
+import numpy as np
 
+from doctor.case.arrays.columns import Scan
+from doctor.case.arrays.coverage import covered_between
 from doctor.case.store import with_room
 
 TIMELINE_BINS = 120
@@ -154,7 +157,19 @@ def kernel_time(connection: duckdb.DuckDBPyConnection) -> int:
 
 def timeline(connection: duckdb.DuckDBPyConnection) -> tuple[BinShares, ...]:
     """Shares of each bin of the window in which the busiest device computed, communicated or copied."""
-    return tuple(BinShares(*row) for row in connection.execute(_TIMELINE, {"bins": TIMELINE_BINS}).fetchall())
+    spans = connection.execute(_WINDOW_SPAN).fetchall()
+    if not spans:
+        return ()
+    [(from_ns, until_ns)] = spans
+    edges = np.asarray([from_ns + (until_ns - from_ns) * place // TIMELINE_BINS for place in range(TIMELINE_BINS + 1)])
+    busiest = connection.execute(_BUSIEST_DEVICE).fetchall()
+    of_device = "source_id = {:d} AND device_id = {:d}".format(*busiest[0]) if busiest else "false"
+    rows = Scan(connection, "device_op", f"{of_device} AND end_ns > {from_ns:d} AND start_ns < {until_ns:d}")
+    start, end = rows.column("start_ns", np.int64), rows.column("end_ns", np.int64)
+    what = rows.column(_WHAT, np.int8)
+    covered = [covered_between(start[what == one], end[what == one], edges) for one in range(3)]
+    shares = np.stack(covered, axis=1) / np.maximum(np.diff(edges), 1)[:, np.newaxis]
+    return tuple(BinShares(at, *of_bin) for at, of_bin in zip(edges.tolist(), shares.tolist(), strict=False))
 
 
 def select(connection: duckdb.DuckDBPyConnection, sql: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
@@ -209,10 +224,14 @@ SELECT busy, communication, copy, launches, kernel_median_us, syncs, step_second
 """
 
 _TOP_KERNELS = """
-SELECT coalesce(text.text, '(unnamed)'), family, count(*), sum(end_ns - start_ns)::BIGINT, median(end_ns - start_ns)
-FROM device_op JOIN steady_window ON start_ns >= from_ns AND start_ns < until_ns LEFT JOIN text ON text_id = name_id
-WHERE kind = 'kernel'
-GROUP BY ALL
+SELECT coalesce(text.text, '(unnamed)'), family, op_count, total_ns, median_ns
+FROM (
+    SELECT name_id, family, count(*) AS op_count, sum(end_ns - start_ns)::BIGINT AS total_ns,
+        median(end_ns - start_ns) AS median_ns
+    FROM device_op JOIN steady_window ON start_ns >= from_ns AND start_ns < until_ns
+    WHERE kind = 'kernel'
+    GROUP BY ALL
+) LEFT JOIN text ON text_id = name_id
 ORDER BY 4 DESC, 1
 LIMIT $most
 """
@@ -222,49 +241,10 @@ SELECT coalesce(sum(end_ns - start_ns), 0)::BIGINT
 FROM device_op JOIN steady_window ON start_ns >= from_ns AND start_ns < until_ns WHERE kind = 'kernel'
 """
 
-# an interval's bins come from integers alone: bin b holds the time t where from + length * b // bins <= t
-_TIMELINE = """
-WITH shown AS (
-    SELECT source_id, device_id FROM device_busy ORDER BY busy_ns DESC, source_id, device_id LIMIT 1
-),
-op AS (
-    SELECT greatest(start_ns, from_ns) - from_ns AS start_ns, least(end_ns, until_ns) - from_ns AS end_ns,
-        until_ns - from_ns AS length_ns,
-        CASE family WHEN 'collective' THEN 1 WHEN 'memcpy' THEN 2 WHEN 'memset' THEN 2 ELSE 0 END AS what
-    FROM device_op JOIN shown USING (source_id, device_id), steady_window
-    WHERE end_ns > from_ns AND start_ns < until_ns
-),
-covered AS (
-    SELECT what, end_ns, length_ns, greatest(start_ns, coalesce(max(end_ns) OVER (PARTITION BY what
-        ORDER BY start_ns, end_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), start_ns)) AS start_ns
-    FROM op
-),
-placed AS (
-    SELECT what, start_ns, end_ns, ((start_ns + 1) * $bins - 1) // length_ns AS bin,
-        (end_ns * $bins - 1) // length_ns AS last_bin
-    FROM covered WHERE end_ns > start_ns
-),
-cell AS (
-    SELECT bin, from_ns + (until_ns - from_ns) * bin // $bins AS at_ns,
-        from_ns + (until_ns - from_ns) * (bin + 1) // $bins AS until_ns
-    FROM steady_window, (SELECT unnest(generate_series(0, $bins - 1)) AS bin)
-),
-busy AS (
-    SELECT what, bin, end_ns - start_ns AS busy_ns FROM placed WHERE bin = last_bin
-    UNION ALL
-    SELECT what, cell.bin, least(end_ns, cell.until_ns - from_ns) - greatest(start_ns, cell.at_ns - from_ns)
-    FROM (SELECT what, start_ns, end_ns, unnest(generate_series(bin, last_bin)) AS bin FROM placed WHERE bin < last_bin)
-    JOIN cell USING (bin), steady_window
-),
-summed AS (
-    SELECT bin, coalesce(sum(busy_ns) FILTER (what = 0), 0) AS compute_ns,
-        coalesce(sum(busy_ns) FILTER (what = 1), 0) AS communication_ns,
-        coalesce(sum(busy_ns) FILTER (what = 2), 0) AS copy_ns
-    FROM busy GROUP BY bin
-)
-SELECT at_ns, coalesce(compute_ns / nullif(until_ns - at_ns, 0), 0),
-    coalesce(communication_ns / nullif(until_ns - at_ns, 0), 0),
-    coalesce(copy_ns / nullif(until_ns - at_ns, 0), 0)
-FROM cell LEFT JOIN summed USING (bin)
-ORDER BY bin
+_BUSIEST_DEVICE = """
+SELECT source_id, device_id FROM device_busy ORDER BY busy_ns DESC, source_id, device_id LIMIT 1
 """
+
+_WINDOW_SPAN = "SELECT from_ns, until_ns FROM steady_window"
+
+_WHAT = "CASE family WHEN 'collective' THEN 1 WHEN 'memcpy' THEN 2 WHEN 'memset' THEN 2 ELSE 0 END::TINYINT"
