@@ -1,5 +1,7 @@
 """What intervals cover between edges is what counting every nanosecond gives."""
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,5 +18,5 @@ def test_what_intervals_cover_between_edges_is_what_counting_gives(
 ) -> None:
     start, length = np.asarray(sorted(intervals), dtype=np.int64).reshape(-1, 2).T
     covered = {ns for first, ns_count in intervals for ns in range(first, first + ns_count)}
-    expected = [len(covered & set(range(first, last))) for first, last in zip(edges, edges[1:], strict=False)]
+    expected = [len(covered & set(range(first, last))) for first, last in pairwise(edges)]
     assert covered_between(start, start + length, np.asarray(edges)).tolist() == expected
