@@ -65,10 +65,12 @@ class Replay:
         give_back()
         self._plan = plan(self._recorded)
         self._places = Places.of(self._recorded)
-        self._busy_ns = _busy(self._recorded)
         self._recorded_work: Real | None = None
-        errors = measure_errors(self._recorded, self._plan)  # before there are corrected runs beside it
-        observed = observe(self._recorded, names)
+        with ThreadPoolExecutor(1, "doctor-replays") as beside:
+            measuring = beside.submit(measure_errors, self._recorded, self._plan)
+            working = beside.submit(_busy, self._recorded)
+            observed = observe(self._recorded, names)
+        errors, self._busy_ns = measuring.result(), working.result()
         self._recorded = to_replay(self._recorded)
         corrected = correct(self._recorded, self._plan, observed, unprofiled_seconds)
         del observed
