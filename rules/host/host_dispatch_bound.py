@@ -272,24 +272,20 @@ def _training(crowd: Finding) -> Finding:
     )
 
 
-CLOCK_SQL = """
-SELECT fast / slow AS clock_ratio, fast_hz / slow_hz AS ratio, slow_busy_share FROM (
-    SELECT try_cast(regexp_extract(slow_told, '[0-9.]+') AS DOUBLE) AS slow, try_cast(regexp_extract(fast_told, '[0-9.]+') AS DOUBLE) AS fast,
-        slow_hz, fast_hz, slow_busy_share FROM bench_comparison WHERE regexp_matches(word, 'clock') AND slow_hz > 0) WHERE slow > 0 AND fast >= $min_clock_ratio * slow ORDER BY clock_ratio DESC LIMIT 1
-"""
+CLOCK_SQL = "SELECT * FROM clock_pair WHERE $min_clock_ratio * clock_share <= 1 ORDER BY clock_share LIMIT 1"
 
 
 class Clocks(NamedTuple):
     """One load at two clocks of the device, the widest apart."""
 
-    clock_ratio: float
-    ratio: float
+    clock_share: float
+    rate_share: float
     slow_busy_share: float | None
 
 
 def judge_clocks(row: Clocks) -> Verdict:
     """A device that is not waited for may be slowed down."""
-    lost, clock_lost, busy = 1 - 1 / row.ratio, 1 - 1 / row.clock_ratio, row.slow_busy_share
+    lost, clock_lost, busy = 1 - row.rate_share, 1 - row.clock_share, row.slow_busy_share
     said = f"an SM clock {clock_lost:.0%} lower costs {lost:.0%} of the throughput"
     if lost > THRESHOLDS["max_clock_effect"].value * clock_lost:
         return Cleared(f"{said}: the device's own speed counts")

@@ -230,25 +230,7 @@ def _what_it_waits_for(row: Pauses) -> str:
     return f"waiting in {row.wait_name} for another thread{' or for requests' if row.is_asked else ''}"
 
 
-LOG_SQL = """
-WITH step AS (
-    SELECT count(*) AS step_count, sum(step_ns)::DOUBLE AS host_ns, sum(least(device_step_ns, step_ns))::DOUBLE AS device_ns
-    FROM engine_load WHERE step_ns > 0 AND device_step_ns > 0 AND coalesce(new_token_count, 0) = 0
-),
-device AS (SELECT avg(busy_share) AS busy_share FROM gpu_sample WHERE busy_share IS NOT NULL),
-thread AS (
-    SELECT max(cpu_share) AS cpu_share FROM host_process
-    WHERE regexp_matches(lower(coalesce(name, '')), 'python|vllm|sglang|trtllm|text-generation|lmdeploy|enginecore')
-),
-load AS (SELECT max(running_median_count) AS running FROM engine_queue),
-compared AS (
-    SELECT max(fast_hz / slow_hz) AS ratio, arg_max(slow_busy_share, fast_hz / slow_hz) AS slow_busy FROM bench_comparison
-    WHERE slow_hz IS NOT NULL AND regexp_matches(slow_told, 'server|http|api|online|stream')
-        AND regexp_matches(fast_told, 'offline|library|no.?stream|in.?process')
-)
-SELECT step_count, host_ns, device_ns, busy_share, cpu_share, running, ratio, slow_busy
-FROM step, device, thread, load, compared
-"""
+LOG_SQL = "SELECT * FROM host_and_device"
 
 
 class HostAndDevice(NamedTuple):
@@ -259,9 +241,10 @@ class HostAndDevice(NamedTuple):
     device_ns: float | None
     busy_share: float | None
     cpu_share: float | None
-    running: float | None
-    ratio: float | None
-    slow_busy: float | None
+    running_count: float | None
+    server_hz: float | None
+    library_hz: float | None
+    server_busy_share: float | None
 
 
 def judge_log(row: HostAndDevice) -> Verdict:
@@ -281,10 +264,10 @@ def judge_log(row: HostAndDevice) -> Verdict:
 def _beside_a_full_core(row: HostAndDevice) -> Finding | None:
     is_full = row.cpu_share is not None and row.cpu_share >= THRESHOLDS["min_cpu"].value
     is_idle = row.busy_share is not None and row.busy_share <= THRESHOLDS["max_busy"].value
-    if not is_full or not is_idle or not row.running:
+    if not is_full or not is_idle or not row.running_count:
         return None
     return Finding(
-        summary=f"{row.running:.0f} requests run, a process of the engine fills its core ({row.cpu_share:.0%}), the device is busy for {row.busy_share:.0%}",
+        summary=f"{row.running_count:.0f} requests run, a process of the engine fills its core ({row.cpu_share:.0%}), the device is busy for {row.busy_share:.0%}",
         evidence=(
             Evidence("CPU of the engine's process", row.cpu_share or 0.0, "cores"),
             Evidence("device busy", row.busy_share or 0.0, "share"),
@@ -296,15 +279,19 @@ def _beside_a_full_core(row: HostAndDevice) -> Finding | None:
 
 
 def _without_the_server(row: HostAndDevice) -> Finding | None:
-    if row.ratio is None or row.ratio < THRESHOLDS["min_ratio"].value or (row.slow_busy or 0) > 0.75:
+    if not row.server_hz or not row.library_hz or (row.server_busy_share or 0) > 0.75:
         return None
-    busy = f"; with it the device is busy for {row.slow_busy:.0%}" if row.slow_busy is not None else ""
+    ratio = row.library_hz / row.server_hz
+    if ratio < THRESHOLDS["min_ratio"].value:
+        return None
+    is_busy_told = row.server_busy_share is not None
+    busy = f"; with it the device is busy for {row.server_busy_share:.0%}" if is_busy_told else ""
     return Finding(
-        summary=f"the same load is {row.ratio:.1f} times as fast without the server between{busy}",
-        evidence=(Evidence("without the server against with it", row.ratio, "x"),),
+        summary=f"the same load is {ratio:.1f} times as fast without the server between{busy}",
+        evidence=(Evidence("without the server against with it", ratio, "x"),),
         severity=Severity.HIGH,
-        confidence=0.75 if row.slow_busy is not None else 0.55,
-        speedup_bound=row.ratio,
+        confidence=0.75 if is_busy_told else 0.55,
+        speedup_bound=ratio,
     )
 
 

@@ -66,18 +66,7 @@ THRESHOLDS = {
     "whole_share": Threshold(0.5, "share of matrix-product time", source="most products: the model as such is fp32"),
 }
 
-PRODUCTS = """
-    SELECT op.device_op_id, op.start_ns, op.end_ns,
-        coalesce(try_cast(regexp_extract(text.text, '(\\d{2,3})x(\\d{2,3})', 1) AS INTEGER)
-            * try_cast(regexp_extract(text.text, '(\\d{2,3})x(\\d{2,3})', 2) AS INTEGER), 0) >= $tile_elements
-            AND NOT regexp_matches(lower(text.text), 'gemv|split_?k')
-            AND coalesce(op.grid_blocks, 0) >= 0.5 * coalesce((SELECT max(sm_count) FROM device), 100) AS is_arithmetic_bound,
-        op.precision, 1.0 / CASE op.precision WHEN 'fp64' THEN fp64_time_share ELSE time_share END AS unit_ratio,
-        CASE op.precision WHEN 'fp64' THEN 4.0 ELSE 2.0 END AS byte_ratio
-    FROM device_op AS op JOIN text ON text_id = name_id, steady_window, half_rate
-    WHERE op.precision IN ('fp32', 'fp64') AND op.start_ns >= from_ns AND op.start_ns < until_ns
-        AND op.device_op_id NOT IN (SELECT device_op_id FROM fp32_attention)
-"""
+PRODUCTS = "SELECT *, is_wave AND tile_element_count >= $tile_elements AS is_arithmetic_bound FROM wide_product"
 
 SQL = f"""
 WITH product AS ({PRODUCTS}),
@@ -87,7 +76,7 @@ gemm AS (
 )
 SELECT count(*) AS product_count, coalesce(sum(end_ns - start_ns), 0)::BIGINT AS wide_ns, any_value(gemm_ns) AS gemm_ns,
     coalesce(sum(end_ns - start_ns) FILTER (precision = 'fp64'), 0)::BIGINT AS fp64_ns,
-    coalesce(sum(end_ns - start_ns) FILTER (is_arithmetic_bound), 0)::BIGINT AS arithmetic_ns, arg_max(unit_ratio, end_ns - start_ns)::DOUBLE AS unit_ratio,
+    coalesce(sum(end_ns - start_ns) FILTER (is_arithmetic_bound), 0)::BIGINT AS arithmetic_ns, arg_max(1 / unit_share, end_ns - start_ns)::DOUBLE AS unit_ratio,
     (SELECT sum(busy_ns)::BIGINT FROM device_busy) AS busy_ns, (SELECT max(name) FROM device) AS device_name,
     arg_max(start_ns, end_ns - start_ns) AS longest_start_ns, arg_max(end_ns, end_ns - start_ns) AS longest_end_ns,
     (SELECT count(*) FROM fp32_attention) AS attention_count
@@ -115,7 +104,7 @@ CURE = Cure(
         CureStep(
             Target.DEVICE_OP,
             Act.SCALE,
-            f"SELECT device_op_id, 1.0 / if(is_arithmetic_bound, unit_ratio, byte_ratio) FROM ({PRODUCTS})",
+            f"SELECT device_op_id, if(is_arithmetic_bound, unit_share, byte_share) FROM ({PRODUCTS})",
             values={"tile_elements": THRESHOLDS["tile_elements"].value},
         ),
         CureStep(

@@ -55,3 +55,18 @@ SELECT device_op_id, end_ns - start_ns AS device_ns
 FROM pair JOIN device_op USING (device_op_id), other
 WHERE precision = 'fp32' AND wide_ns < 0.5 * all_ns
 ORDER BY device_op_id;
+
+-- wide_product: fp32 and fp64 products of the window but those of attention. `tile_element_count`: elements of an output tile, as the kernel's name tells
+-- them, 0 where it does not; `is_wave`: enough blocks for half of the multiprocessors, and no rows or splits that read more than they compute.
+-- `unit_share`, `byte_share`: the time on 16-bit matrix units, and that of half (a quarter) of the bytes, as shares of theirs.
+CREATE VIEW wide_product AS
+SELECT op.device_op_id, op.start_ns, op.end_ns, op.precision,
+    coalesce(try_cast(regexp_extract(text.text, '(\d{2,3})x(\d{2,3})', 1) AS INTEGER)
+        * try_cast(regexp_extract(text.text, '(\d{2,3})x(\d{2,3})', 2) AS INTEGER), 0) AS tile_element_count,
+    NOT regexp_matches(lower(text.text), 'gemv|split_?k')
+        AND coalesce(op.grid_blocks, 0) >= 0.5 * coalesce((SELECT max(sm_count) FROM device), 100) AS is_wave,
+    CASE op.precision WHEN 'fp64' THEN fp64_time_share ELSE time_share END AS unit_share,
+    CASE op.precision WHEN 'fp64' THEN 0.25 ELSE 0.5 END::DOUBLE AS byte_share
+FROM device_op AS op JOIN text ON text_id = name_id, steady_window, half_rate
+WHERE op.precision IN ('fp32', 'fp64') AND op.start_ns >= from_ns AND op.start_ns < until_ns
+    AND op.device_op_id NOT IN (SELECT device_op_id FROM fp32_attention);

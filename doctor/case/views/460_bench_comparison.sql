@@ -38,6 +38,37 @@ ORDER BY pair.source_id, slow_row_id, fast_row_id;
 CREATE TABLE engine_witness AS
 SELECT row_count FROM (SELECT (SELECT count(*) FROM engine_load) + (SELECT count(*) FROM bench_comparison) AS row_count) WHERE row_count > 0;
 
+-- host_and_device: what a log, samples and a table say of the host between the steps of an engine: decode steps that were logged with both times, the
+-- process that fills its core and how busy the device is beside it, and the same load with a server and without one. One row.
+CREATE VIEW host_and_device AS
+WITH step AS (
+    SELECT count(*) AS step_count, sum(step_ns)::DOUBLE AS host_ns, sum(least(device_step_ns, step_ns))::DOUBLE AS device_ns
+    FROM engine_load WHERE step_ns > 0 AND device_step_ns > 0 AND coalesce(new_token_count, 0) = 0
+),
+device AS (SELECT avg(busy_share) AS busy_share FROM gpu_sample WHERE busy_share IS NOT NULL),
+thread AS (
+    SELECT max(cpu_share) AS cpu_share FROM host_process
+    WHERE regexp_matches(lower(coalesce(name, '')), 'python|vllm|sglang|trtllm|text-generation|lmdeploy|enginecore')
+),
+load AS (SELECT max(running_median_count) AS running_count FROM engine_queue),
+compared AS (
+    SELECT arg_max(slow_hz, fast_hz / slow_hz) AS server_hz, arg_max(fast_hz, fast_hz / slow_hz) AS library_hz,
+        arg_max(slow_busy_share, fast_hz / slow_hz) AS server_busy_share
+    FROM bench_comparison
+    WHERE slow_hz IS NOT NULL AND regexp_matches(slow_told, 'server|http|api|online|stream')
+        AND regexp_matches(fast_told, 'offline|library|no.?stream|in.?process')
+)
+SELECT step_count, host_ns, device_ns, busy_share, cpu_share, running_count, server_hz, library_hz, server_busy_share
+FROM step, device, thread, load, compared;
+
+-- clock_pair: one load at two clocks of the device; the lower clock and its throughput as shares of the higher's.
+CREATE VIEW clock_pair AS
+SELECT slow / fast AS clock_share, slow_hz / fast_hz AS rate_share, slow_busy_share FROM (
+    SELECT try_cast(regexp_extract(slow_told, '[0-9.]+') AS DOUBLE) AS slow, try_cast(regexp_extract(fast_told, '[0-9.]+') AS DOUBLE) AS fast,
+        slow_hz, fast_hz, slow_busy_share
+    FROM bench_comparison WHERE regexp_matches(word, 'clock') AND slow_hz > 0)
+WHERE slow > 0 AND fast > 0;
+
 -- beaten_quantisation: methods of 4 bits that another kernel for the same weights beats by half or more (a public case: 5.3 times), or that 16 bits
 -- beat at fewer than 16 sequences, where reading the weights is all that counts: Marlin is near the ideal up to 16 rows (Frantar et al. 2024).
 CREATE VIEW beaten_quantisation AS
