@@ -24,7 +24,7 @@ _UNIT = r"(ms|us|secs|seconds|sec|s|min)\b"
 _HEAD_PAUSE = re.compile(rf"\b{_WORD_OF_PAUSE}\w{{0,6}}\b[^,;()\n]{{0,24}}(?:\(\s?{_UNIT}\s?\))?", re.IGNORECASE)
 _HEAD_LATENCY = re.compile(rf"\b{_WORD_OF_LATENCY}\b[^,;()\n]{{0,24}}(?:\(\s?{_UNIT}\s?\))?", re.IGNORECASE)
 _INDEX = re.compile(
-    r"[\s>*\-•]{0,8}(?:(?:req(?:uest)?|call|query|run|step|inference|prompt|no|nr"
+    r"[\s>*\-•]{0,8}(?:(?:req|request|call|query|run|step|inference|prompt|no|nr"
     r"|n)[ .#=:_]{0,3})?#?\d{1,6}(?:[:.)|\]]|(?=\s))",
     re.IGNORECASE,
 )

@@ -21,7 +21,7 @@ _OTHERS = (
 """Lines that engines print themselves: other readers take those."""
 _AMOUNT = r"(\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?![\d.,]*\d?\s?%)(?![.,]\d)"
 _ABOUT = re.compile(
-    r"\b(?:prefix|radix|prompt)[ _-]?cach\w*|\bcache hits?\b|\bprefix hits?\b|\bprefix[ _]cache\w*", re.IGNORECASE
+    r"\b(?:prefix|radix|prompt)[ _-]?(?:caching|cache\w*)|\bcache hits?\b|\bprefix hits?\b", re.IGNORECASE
 )
 _RATE = re.compile(
     r"\b(?:hit[ _-]?rate|hits?|hit[ _-]ratio)\b[^\d\n]{0,16}?(\d{1,3}(?:\.\d{1,4})?)\s?%"
@@ -54,7 +54,7 @@ class PrefixWordsScanner:
 
     kind = "engine-log"
     clues = (
-        "prefix cach", "Prefix cach", "prefix-cach", "prefix_cach", "Prefix-cach", "prompt cache",
+        "refix cache", "refix caching", "refix-cache", "refix-caching", "refix_cache", "refix_caching", "prompt cache",
         "Prompt cache", "radix cache", "cache hit", "Cache hit", "prefix hit",
         "lock size", "lock_size", "age size", "age_size", "token block", "-token block", "tokens per block",
         "block of", "blocks of", "block is", "block holds",

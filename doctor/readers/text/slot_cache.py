@@ -89,7 +89,7 @@ class SlotCacheScanner:
 
     kind = "engine-config"
     clues = (
-        "session_len", "max_seq_len", "max_length", "max_len", "n_ctx", "ctx", "ontext", "equence length",
+        "session_len", "max_seq_len", "max_length", "max_len", "n_ctx", "ctx", "context", "Context", "equence length",
         "slot", "Slot", "instance", "max_batch_size", "atch size", "atch_size", "n_parallel", "aged", "contiguous",
         "StaticCache", "tatic cache", "tatic KV cache", "tatic kv cache", "layers", "kv head", "KV head",
         "head dim", "head_dim",
