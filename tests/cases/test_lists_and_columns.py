@@ -3,8 +3,8 @@
 Evidence is reconstructed from the figures of C12 jundot/omlx#1522, C14 ndif-team/nnsight#169, C16
 NVIDIA/TensorRT-LLM#16827, C20 Project-MONAI/VLM-Surgical-Agent-Framework#5, C25 huggingface/transformers#21681, C27
 vllm-project/vllm#21376, C28 vllm-project/vllm#4238, C31 local-inference-lab/rtx6kpro PR#88, C32 ROCm/ATOM PR#1210,
-C33 NVIDIA/TensorRT-LLM#1144 and C40 NVIDIA/DeepLearningExamples#1336. Each text stands beside one in which the
-tempting cause is true.
+C33 NVIDIA/TensorRT-LLM#1144, C39 vllm-project/vllm PR#24343 and C40 NVIDIA/DeepLearningExamples#1336. Each text stands
+beside one in which the tempting cause is true.
 """
 
 from __future__ import annotations
@@ -26,6 +26,11 @@ USAGE = "policy,throughput_tok_s,kv_usage,paused\nGUARANTEED_NO_EVICT,161.0,0.97
 EAGER = "with `--enforce-eager`: {} tok/s\nwithout: 45.9 tok/s\n"
 METHODS = "llama3.1 8B INT4\n--quantization awq: {} tok/s\nno flag (awq_marlin): 123 tok/s\n"
 LAYOUTS = "13B, 4xA100, 3 req/s\nTP4 {bar} 6.4 s\nPP2xTP2 {bar} {two} s\nPP4 {bar} {four} s\n"
+LAYOUT_ROWS = "config,latency p90 (s),throughput (req/s)\nTP4,6.4,3.0\nPP2xTP2,{},2.9\nPP4,{},{}\n"
+DRAFTS = "| k | accept length | tok/s |\n|---|---|---|\n| 1 | 1.63 | 108.5 |\n| 32 | {} | {} |\n"
+ROUTED = (
+    "Tokens routed per EP rank over 500 steps:\n- rank 0: 512,000\n- rank 1: 498,112\n- rank 2: {}\n- rank 3: 505,000\n"
+)
 PROFILED = "| GPU | without nsys | with nsys |\n|---|---|---|\n| H100 | 5m29s | {} |\n| A100 | 3m51s | {} |\n"
 RANKS = (
     "| EP rank | tokens per step | MoE GEMM (ms) |\n|---|---|---|\n| 0 | {} | 9.8 |\n| 1 | 1530 | 3.1 |\n"
@@ -62,6 +67,9 @@ FORMS = {
     "C32": ("moe-expert-imbalance", RANKS.format("5,210"), RANKS.format("1,560")),
     "C33": ("pp-bubble", LAYOUTS.format(bar="|", two=10.2, four=31), LAYOUTS.format(bar="|", two=6.5, four=6.9)),
     "C33 colons": ("pp-bubble", LAYOUTS.format(bar=":", two=10.2, four=44), LAYOUTS.format(bar=":", two=6.5, four=6.9)),
+    "C32 under a heading": ("moe-expert-imbalance", ROUTED.format("1,610,304"), ROUTED.format("530,304")),
+    "C33 as CSV": ("pp-bubble", LAYOUT_ROWS.format(10.2, 41.7, 1.9), LAYOUT_ROWS.format(6.6, 6.9, 3.0)),
+    "C39 by k": ("spec-not-paying", DRAFTS.format(2.18, 48.3), DRAFTS.format(9.18, 348.3)),
     "C14": ("memory-leak-growth", STEPS.format(*range(30, 60)), STEPS.format(*[30] * 30)),
     "C20 as two cells": ("cudagraph-off", CELLS.format("recipe (`--enforce-eager`)", "11,2", "flag removed"),
                          CELLS.format("recipe (`--enforce-eager`)", "45,1", "flag removed")),

@@ -89,6 +89,15 @@ def test_a_measured_bandwidth_under_half_of_the_link_is_slow(clinic: Clinic) -> 
     assert RULE not in clinic.told(matrix + measured(44.0)).found
 
 
+def test_a_link_that_no_vendor_states_says_so(clinic: Clinic) -> None:
+    def summary(product: str) -> str:
+        matrix = topology([["X", "PIX"], ["PIX", "X"]]) + smi_table([{"name": product}] * 2)
+        return str(clinic.told(matrix + measured(9.0)).finding(RULE)["summary"])
+
+    assert "the link could carry 24, unconfirmed: its vendor publishes no data sheet" in summary("NVIDIA L20")
+    assert "unconfirmed" not in summary("NVIDIA L40")
+
+
 def test_an_engine_that_leaves_its_all_reduce_off_says_what_joins_the_devices(clinic: Clinic) -> None:
     said = "(Worker pid=7) WARNING 09-09 10:22:11 [custom_all_reduce.py:154] Custom allreduce is disabled because {}. To silence this warning, specify disable_custom_all_reduce=True explicitly.\n"
     pcie = said.format("it's not supported on more than two PCIe-only GPUs")

@@ -47,6 +47,17 @@ def test_fires_on_a_model_that_fits_on_one_device_over_a_slow_link(clinic: Clini
     assert RULE not in clinic.told(SEVEN_BILLION, SERVE + fast + half).found
 
 
+def test_room_that_no_vendor_states_says_so(clinic: Clinic) -> None:
+    def summary(product: str) -> str:
+        """Of two devices whose memory nothing else tells."""
+        asked = "name, utilization.gpu [%]\n" + f"{product}, 50 %\n" * 2
+        serve = SERVE + topology([["X", "PHB"], ["PHB", "X"]])
+        return str(clinic.told(SEVEN_BILLION, serve, asked).finding(RULE)["summary"])
+
+    assert "of its memory, unconfirmed: its vendor publishes no data sheet)" in summary("NVIDIA L20")
+    assert "unconfirmed" not in summary("NVIDIA L40")
+
+
 def test_a_model_that_does_not_fit_needs_its_width(clinic: Clinic) -> None:
     small = smi_table([{"busy": 50, "used": 9000, "total": 12282, "name": "NVIDIA GeForce RTX 4070 Ti"}] * 2)
     verdicts = clinic.told(SEVEN_BILLION, SERVE + topology([["X", "PHB"], ["PHB", "X"]]) + small)

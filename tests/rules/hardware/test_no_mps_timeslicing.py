@@ -41,6 +41,14 @@ def test_is_cleared_when_the_device_is_full(clinic: Clinic) -> None:
     assert "full" in verdicts.ruled_out[RULE]
 
 
+def test_what_each_process_takes_counts_before_what_the_device_is_called(clinic: Clinic) -> None:
+    """One table tells the memory of the processes, another what each takes of the device, which is called busy."""
+    table = smi_table([{"busy": 98, "used": 66100}], REPLICAS)
+    assert clinic.told(table + PMON).evidence(RULE, "multiprocessors busy") == 0.17
+    full = PMON.replace("C     1", "C     3")
+    assert "which is busy for 111% of the time: full" in clinic.told(table + full).ruled_out[RULE]
+
+
 def recording(gap_us: float) -> str:
     """Two processes in one recording: the kernels of the second begin `gap_us` behind those of the first."""
     first, second = Program(), Program()
