@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from doctor.case.batch import TableBatch
 from doctor.errors import EvidenceError
+from doctor.readers import sqlite_tables
 from tests.support.reading import loaded, read_all
 from tests.support.sqlite_export import ask, export_with
 from tests.support.traces import shared_trace
@@ -421,3 +423,34 @@ def test_a_gpu_whose_figures_no_gpu_has_is_unknown_and_not_a_fault(tmp_path: Pat
     with loaded(export_with(tmp_path, *changes)) as case:
         found = case.execute("SELECT memory_rate_bytes_per_s, clock_hz, sm_count FROM device").fetchall()
     assert found == [(None, None, None)]
+
+
+def test_calls_and_kernels_come_in_turn_each_time_alike_however_many_batches_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export = export_with(tmp_path)
+    whole = read_all(export)
+    monkeypatch.setattr(sqlite_tables, "_BATCH_ROWS", 64)
+    in_parts, again = read_all(export), read_all(export)
+    order = [part.table for part in in_parts.parts if isinstance(part, TableBatch)]
+    assert order == [part.table for part in again.parts if isinstance(part, TableBatch)]
+    assert order[:6] == ["api_call", "kernel"] * 3
+    for table, column in (("api_call", "start_ns"), ("kernel", "start_ns"), ("kernel", "name")):
+        assert in_parts.column(table, column) == whole.column(table, column)
+
+
+def test_damage_in_calls_and_kernels_costs_what_it_did_and_is_said_in_one_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_tables, "_BATCH_ROWS", 64)
+    export = export_with(
+        tmp_path,
+        f"UPDATE {KERNEL} SET gridX = 'many' WHERE rowid = 500",
+        "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET returnValue = 'none' WHERE rowid IN (3, 700)",
+    )
+    readings = [read_all(export) for _ in range(4)]
+    assert len({reading.facts.notes for reading in readings}) == 1
+    for reading in readings:
+        assert reading.row_counts()["kernel"] == 990
+        assert reading.column("kernel", "grid_x").count(None) == 1
+        assert reading.column("api_call", "return_value").count(None) == 2
