@@ -22,19 +22,26 @@ def frameworks(connection: duckdb.DuckDBPyConnection) -> tuple[str, ...]:
     return tuple(name for (name,) in connection.execute(_FRAMEWORKS, values).fetchall())
 
 
-_FRAMEWORKS = r"""
-WITH sign(framework, directness, pattern) AS (
-    VALUES
-        ('vllm', 2, '(^|/)vllm/[^ ]*\.pyx?[(:]'),
-        ('sglang', 2, '(^|/)sglang/[^ ]*\.py[(:]'),
-        ('tensorrt-llm', 2, '(^|/)tensorrt_llm/[^ ]*\.py[(:]'),
-        ('engine', 2, '(^|/)engine/(execution|scheduling|serving)/[^ ]*\.py[(:]'),
-        ('transformers', 3, '(^|/)transformers/(models|generation)/[^ ]*\.py[(:]'),
-        ('sglang', 4, 'sgl_kernel|sgl_hip|sglang'),
-        ('vllm', 5, '(^|[^a-z_])vllm::'),
-        ('tensorrt-llm', 6, 'tensorrt_llm::|trtllm::')
-),
-seen AS (
+_SIGNS = (
+    ("vllm", 2, r"(^|/)vllm/[^ ]*\.pyx?[(:]"),
+    ("sglang", 2, r"(^|/)sglang/[^ ]*\.py[(:]"),
+    ("tensorrt-llm", 2, r"(^|/)tensorrt_llm/[^ ]*\.py[(:]"),
+    ("engine", 2, r"(^|/)engine/(execution|scheduling|serving)/[^ ]*\.py[(:]"),
+    ("transformers", 3, r"(^|/)transformers/(models|generation)/[^ ]*\.py[(:]"),
+    ("sglang", 4, "sgl_kernel|sgl_hip|sglang"),
+    ("vllm", 5, "(^|[^a-z_])vllm::"),
+    ("tensorrt-llm", 6, "tensorrt_llm::|trtllm::"),
+)
+"""Framework, how directly a text tells it, and the pattern of such texts."""
+
+# each pattern stands in the statement itself: of a column's patterns DuckDB would compile one for every text
+_TOLD = "\n    ".join(
+    f"UNION ALL SELECT '{framework}', {directness:d} FROM text WHERE regexp_matches(text, '{pattern}')"
+    for framework, directness, pattern in _SIGNS
+)
+
+_FRAMEWORKS = f"""
+WITH seen AS (
     SELECT engine AS framework, 1 AS directness FROM engine_sample
     UNION ALL SELECT engine, 1 FROM engine_figure
     UNION ALL SELECT engine, 1 FROM engine_setting
@@ -43,11 +50,11 @@ seen AS (
     UNION ALL SELECT framework, 1 FROM oom_event WHERE framework <> 'pytorch'
     UNION ALL SELECT framework, 1 FROM memory_refusal WHERE framework <> 'pytorch'
     UNION ALL SELECT split_part(tool, '-', 1), 1 FROM bench_row WHERE regexp_matches(tool, '^(vllm|sglang|engine)-')
-    UNION ALL SELECT framework, directness FROM text JOIN sign ON regexp_matches(text, pattern)
+    {_TOLD}
     UNION ALL SELECT 'pytorch', 7 FROM source WHERE kind IN ('kineto', 'memory-snapshot')
     UNION ALL SELECT 'engine', 2 FROM (
-        SELECT count(DISTINCT text) AS range_count FROM nvtx_range JOIN text ON text_id = name_id
-        WHERE list_contains($own_ranges, text)
+        SELECT count(DISTINCT name_id) AS range_count FROM nvtx_range
+        WHERE name_id IN (SELECT text_id FROM text WHERE list_contains($own_ranges, text))
     ) WHERE range_count >= $least
     UNION ALL SELECT framework, 7 FROM (
         SELECT coalesce(framework, 'pytorch') AS framework FROM oom_event UNION ALL SELECT framework FROM memory_refusal

@@ -74,9 +74,9 @@ def diagnose_case(
         judged = replace(judged, suspects=tuple((rule, _doubted(finding)) for rule, finding in judged.suspects))
     with ThreadPoolExecutor(1, "doctor-draws") as beside:
         drawing = beside.submit(_display, connection.cursor(), window)
+        naming = beside.submit(_frameworks, connection.cursor(), options)
         ranked = rank(_suspects(judged, replay), replay)
-    display = drawing.result()
-    wanted = _frameworks(connection, options)
+    display, wanted = drawing.result(), naming.result()
     recorded = described(program(connection), wanted)
     findings = tuple(_advised(finding, recorded, wanted) for finding in ranked.findings)
     return Diagnosis(
