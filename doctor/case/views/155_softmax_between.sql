@@ -21,11 +21,13 @@ CREATE TABLE before_products AS
 WITH near AS (
     SELECT DISTINCT product_op_id, product_op_id - distance AS device_op_id, distance FROM softmax_between, range(1, 9) AS near(distance)
 ),
+layout_name AS MATERIALIZED (  -- names are few, operations many
+    SELECT text_id FROM text WHERE regexp_matches(lower(text), 'direct_copy|copy_kernel|comparefunctor|bitwise_not|masked_fill|triu|tril|arange')
+),
 told AS (
-    SELECT near.*, op.kind = 'memset' OR coalesce(op.copy_kind = 'dtod', false)
-        OR coalesce(regexp_matches(lower(text.text), 'direct_copy|copy_kernel|comparefunctor|bitwise_not|masked_fill|triu|tril|arange'), false) AS is_layout
+    SELECT near.*, op.kind = 'memset' OR coalesce(op.copy_kind = 'dtod', false) OR layout_name.text_id IS NOT NULL AS is_layout
     FROM near JOIN device_op AS op USING (device_op_id) JOIN device_op AS product ON product.device_op_id = product_op_id
-        LEFT JOIN text ON text_id = op.name_id
+        LEFT JOIN layout_name ON layout_name.text_id = op.name_id
     WHERE op.source_id = product.source_id AND op.device_id = product.device_id AND op.stream_id = product.stream_id
 )
 SELECT device_op_id, product_op_id
