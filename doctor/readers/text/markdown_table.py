@@ -25,6 +25,7 @@ SPEED_CLUES = (
     "lapsed", "nsys", "profil", "Wall", "wall", "RPS", "QPS", "esponse time", "ompletion time",
 )  # fmt: skip
 """Words of a line of headings, or of a first cell, that a figure of speed stands under or beside."""
+_LETTER = re.compile(r"[A-Za-z]")
 _RULE = re.compile(r"\s{0,8}\|?[\s|:+\-]{3,4000}\Z")
 _QUOTE = re.compile(r"\A\s{0,8}(?:>\s?){1,8}")
 _SPEED = re.compile(r"decode|decoding|generation|generated|output|throughput")
@@ -98,7 +99,7 @@ class MarkdownTableScanner:
         self._wants_rule = is_two  # two cells without bars around them are a table above a rule only
         known = sum(column_of(name) is not None for name in names)
         self._is_by_cell = False
-        is_varied = any(word_column(name) is not None or (name and is_label(name)) for name in names)
+        is_varied = any(word_column(name) is not None or (_LETTER.search(name) and is_label(name)) for name in names)
         if known >= 2 or (known == 1 and is_varied):
             self._names, self._table = names, self._table + 1
         elif len(names) >= 2:
