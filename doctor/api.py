@@ -91,7 +91,8 @@ def load_evidence(
     """
     entries = tuple(evidence)
     if any(is_case_file(entry.path) for entry in entries):
-        return _open_saved(entries, save, window)
+        with naming_case_trouble():
+            return _open_saved(entries, save, window)
     size = sum(_bytes_of(entry.path) for entry in entries if entry.fault is None)
     if save is None:
         with naming_case_trouble():

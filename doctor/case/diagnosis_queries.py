@@ -200,7 +200,10 @@ _WINDOW = """
 SELECT from_ns, until_ns,
     concat_ws('; ', steady_window.chosen_by, CASE WHEN step_count > 0 THEN 'steps by ' || step_chosen_by END),
     step_count
-FROM steady_window, (SELECT count(*) AS step_count, any_value(chosen_by) AS step_chosen_by FROM step)
+FROM steady_window, (  -- ranks take a step together
+    SELECT coalesce(max(step_count), 0) AS step_count, any_value(chosen_by) AS step_chosen_by
+    FROM (SELECT count(*) AS step_count, any_value(chosen_by) AS chosen_by FROM step GROUP BY source_id, pid)
+)
 """
 
 _VITALS = """

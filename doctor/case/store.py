@@ -90,7 +90,7 @@ def naming_case_trouble() -> Iterator[None]:
             raise CaseError(
                 f"there is no room for the case ({_first_line(error)}): make some, or set TMPDIR to a larger disk"
             ) from error
-        if isinstance(error, duckdb.IOException | duckdb.FatalException) or "Corrupt" in str(error):
+        if isinstance(error, duckdb.IOException | duckdb.FatalException) or "orrupt" in str(error):
             raise CaseError(f"the case is damaged: diagnose the evidence again: {_first_line(error)}") from error
         raise
 
@@ -163,6 +163,8 @@ def open_case(path: str | Path) -> duckdb.DuckDBPyConnection:
     """
     if not Path(path).is_file():
         raise CaseError(f"{path} is not a file: give a case saved with `doctor diagnose ... --save CASE.duckdb`")
+    if not is_case_file(Path(path)):
+        raise CaseError(f"{path} is not a case file that `doctor diagnose ... --save` wrote")
     try:
         connection = connect(path, read_only=True)
         shut_in(connection)

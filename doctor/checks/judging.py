@@ -18,7 +18,8 @@ def breaches(diagnosis: Diagnosis, demand: Demand) -> tuple[Breach, ...]:
 
     A finding that follows another of the same cause is no breach of its own: the cause is counted once.
     """
-    return (*_blindness(diagnosis), *_findings(diagnosis, demand), *_vitals(diagnosis, demand))
+    found = (*_blindness(diagnosis), *_findings(diagnosis, demand), *_vitals(diagnosis, demand))
+    return found or tuple(_damage(diagnosis))
 
 
 def severity_named(word: object) -> Severity:
@@ -69,6 +70,12 @@ def _blindness(diagnosis: Diagnosis) -> Iterator[Breach]:
     is_silent = not diagnosis.findings and not diagnosis.ruled_out and diagnosis.window is None
     if is_silent and all(file.kind in _RECORDINGS for file in diagnosis.evidence if file.is_read and file.run == 1):
         yield Breach("evidence", "nothing could be diagnosed: this recording holds no device work")
+
+
+def _damage(diagnosis: Diagnosis) -> Iterator[Breach]:
+    """A recording of which a part is lost promises nothing and is grave in nothing: that is no health either."""
+    if diagnosis.window is not None and not diagnosis.is_complete:
+        yield Breach("evidence", "part of the recording could not be read, and what is lost may be what is wrong")
 
 
 def _findings(diagnosis: Diagnosis, demand: Demand) -> Iterator[Breach]:

@@ -90,3 +90,13 @@ def test_a_bound_that_says_nothing_is_refused(limits: dict[str, object]) -> None
 def test_a_severity_that_does_not_exist_is_refused() -> None:
     with pytest.raises(UsageError, match="info, low, medium, high, critical"):
         severity_named("terrible")
+
+
+def test_a_recording_of_which_a_part_is_lost_is_no_healthy_one() -> None:
+    whole = diagnoses.launch_bound()
+    damaged = replace(whole, evidence=tuple(replace(file, is_complete=False) for file in whole.evidence))
+    allowing_all = Demand(Severity.CRITICAL)
+    assert breaches(whole, allowing_all) == ()
+    (breach,) = breaches(damaged, allowing_all)
+    assert breach.subject == "evidence"
+    assert [one.subject for one in breaches(damaged, Demand(Severity.MEDIUM))] == ["host-dispatch-bound"]
