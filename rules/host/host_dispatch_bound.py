@@ -234,8 +234,12 @@ def _fixes(row: Dispatch) -> tuple[Fix, ...]:
     waited = "waits out of the layers" if row.is_of_layers else f"{row.waits_per_step:,.0f} waits out of the step"
     waits = f"first take the {waited} (.item(), nonzero, .cpu(), synchronize: no graph can hold them); then"
     able = (fix for fix in FIXES if fix.target != "engine" or "--layer-boundary free" in fix.setting)
-    to_graph = {"pytorch", "transformers"}
-    return tuple(replace(fix, setting=f"{waits} {fix.setting}") if fix.target in to_graph else fix for fix in able)
+    return tuple(replace(fix, setting=f"{waits} {fix.setting}") if _is_graph_of_step(fix) else fix for fix in able)
+
+
+def _is_graph_of_step(fix: Fix) -> bool:
+    """A fix that captures the user's own step; engines know what no graph can hold, and batches need none."""
+    return fix.target in {"pytorch", "transformers"} and ("Graph" in fix.setting or "compile" in fix.setting)
 
 
 def _crowded(row: Dispatch, idle_share: float) -> Finding:
