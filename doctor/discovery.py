@@ -23,7 +23,7 @@ from doctor.errors import (
     UsageError,
 )
 from doctor.readers import registry
-from doctor.units import format_bytes
+from doctor.units import format_bytes, format_counted
 
 STANDARD_INPUT = "-"
 _MOST_FILES_IN_A_FOLDER = 10_000
@@ -74,10 +74,10 @@ class Discovered:
 def discovered(names: Iterable[str]) -> Iterator[Discovered]:
     """Find the evidence behind the names; standard input (`-`) is kept in a file as long as the context lives.
 
-    A folder gives every file in it, at any depth, that a reader knows, unless the folder itself is evidence (an export
-    of one file per table). A file named by itself must be evidence. A name that does not exist is tried as a pattern,
-    which gives what it matches as a folder gives what it holds. What cannot be used is given with its fault, as long as
-    something else can.
+    A folder gives every file in it, at any depth, that a reader knows, unless the folder itself is evidence (an
+    export of one file per table); a README tells of evidence and is none. A file named by itself must be evidence.
+    A name that does not exist is tried as a pattern, which gives what it matches as a folder gives what it holds.
+    What cannot be used is given with its fault, as long as something else can.
 
     Raises:
         UsageError: a name matches nothing, or standard input is a terminal or empty.
@@ -192,7 +192,7 @@ def _files(path: Path) -> Iterator[EvidencePath]:
 def _inside(folder: Path) -> tuple[list[EvidencePath], list[str]]:
     found, unknown = _sorted_out(_walk(folder))
     if not found:
-        looked_at = f"{len(unknown)} files looked at" if unknown else "it is empty"
+        looked_at = f"{format_counted(len(unknown), 'file')} looked at" if unknown else "it is empty"
         raise UnknownEvidenceError(f"{folder} holds no evidence that doctor reads ({looked_at})")
     return found, unknown
 
@@ -202,6 +202,9 @@ def _sorted_out(entries: Iterable[EvidencePath]) -> tuple[list[EvidencePath], li
     found: list[EvidencePath] = []
     unknown: list[str] = []
     for entry in entries:
+        if entry.fault is None and entry.path.name.startswith(_ABOUT_EVIDENCE):  # whatever figures it quotes
+            unknown.append(entry.shown)
+            continue
         try:
             if entry.fault is None:
                 registry.reader_for(entry.path)

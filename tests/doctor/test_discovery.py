@@ -114,3 +114,13 @@ def test_a_database_of_somebody_else_is_no_evidence(tmp_path: Path) -> None:
 def test_a_name_that_matches_nothing_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="no-such"), discovered([name]):
         pass
+
+
+def test_a_readme_in_a_folder_is_no_evidence_whatever_it_quotes(tmp_path: Path) -> None:
+    text = (sample("oom-fragmentation") / "error.txt").read_text(encoding="utf-8")
+    (tmp_path / "README.md").write_text(text)
+    (tmp_path / "oom.txt").write_text(text)
+    with discovered([str(tmp_path)]) as found:
+        assert [entry.path.name for entry in found.evidence] == ["oom.txt"]
+    with discovered([str(tmp_path / "README.md")]) as found:
+        assert [entry.path.name for entry in found.evidence] == ["README.md"]

@@ -6,9 +6,11 @@ job, an export beside its report, replicas and neighbours on one machine all ove
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import PurePath
+from types import MappingProxyType
 
 from doctor.case.runs.meetings import did_meet
 from doctor.case.runs.traits import EngineLog, Recording, Traits
@@ -39,12 +41,14 @@ def tell_apart(files: Sequence[Traits]) -> tuple[Run, ...]:
     """The runs behind the files: first the one with most device work, where there is none the first one named.
 
     Recordings are looked at in order of time, so that the ranks of one job meet before those of the next; other files
-    join the first run that nothing in them speaks against.
+    join the first run that nothing in them speaks against. Where there are several, and in folders of their own, what
+    lies in such a folder is of a run in it, or of one by itself.
     """
     recorded = sorted((file for file in files if file.recording is not None), key=_start)
     groups = _groups(recorded)
     groups.sort(key=lambda group: -sum(file.recording.op_count for file in group if file.recording is not None))
-    groups = _groups((file for file in files if file.recording is None), groups)
+    folders = _folders(files) if len(groups) > 1 else {}
+    groups = _groups((file for file in files if file.recording is None), groups, folders)
     return tuple(Run(tuple(group), _reason(group, groups[0]) if place else "") for place, group in enumerate(groups))
 
 
@@ -53,10 +57,21 @@ def _start(file: Traits) -> int:
     return span.start_ns if span is not None else 0
 
 
-def _groups(files: Iterable[Traits], known: Sequence[list[Traits]] = ()) -> list[list[Traits]]:
+def _folders(files: Iterable[Traits]) -> dict[str, str]:
+    """The folder of each file that tells it from others: the first below what all have in common; empty for none."""
+    parents = {file.path: PurePath(file.path).parent.parts for file in files}
+    shared = sum(1 for _ in takewhile(lambda parts: len(set(parts)) == 1, zip(*parents.values(), strict=False)))
+    return {path: "".join(parts[shared : shared + 1]) for path, parts in parents.items()}
+
+
+def _groups(
+    files: Iterable[Traits], known: Sequence[list[Traits]] = (), folders: Mapping[str, str] = MappingProxyType({})
+) -> list[list[Traits]]:
     groups = list(known)
     for file in files:
-        fitting = next((group for group in groups if not any(contradiction(file, other) for other in group)), None)
+        here = folders.get(file.path, "")
+        near = [group for group in groups if not here or any(folders[other.path] in ("", here) for other in group)]
+        fitting = next((group for group in near if not any(contradiction(file, other) for other in group)), None)
         if fitting is None:
             groups.append([file])
         else:
@@ -65,7 +80,8 @@ def _groups(files: Iterable[Traits], known: Sequence[list[Traits]] = ()) -> list
 
 
 def _reason(group: Sequence[Traits], first: Sequence[Traits]) -> str:
-    return next((why for file in group for other in first if (why := contradiction(file, other))), "")
+    found = next((why for file in group for other in first if (why := contradiction(file, other))), "")
+    return found or "in a folder of its own"
 
 
 def contradiction(file: Traits, other: Traits) -> str:
@@ -75,7 +91,7 @@ def contradiction(file: Traits, other: Traits) -> str:
     if _differ(file.device_bytes, other.device_bytes, LEAST_SIZE_RATIO):
         return "a device of another size"
     if file.named_after and other.named_after and file.named_after != other.named_after:
-        return f"named after another failure, {PurePath(file.named_after).name}"
+        return f"its name or folder is that of another run, {PurePath(file.named_after).name}"
     if file.recording is not None and other.recording is not None:
         return _of_recordings(file.recording, other.recording)
     if file.log is not None and other.log is not None:

@@ -255,5 +255,26 @@ def test_a_folder_of_several_failures_names_the_run_that_it_leaves_out() -> None
     kept, others = sorted_out(*(shared_trace(f"h200/{name}") for name in names))
     assert set(kept) == {"foreign.txt", "foreign.nvidia-smi.txt"}
     assert {(name, reason) for name, _, reason in others} == {
-        (name, "named after another failure, oomkv") for name in ("oomkv.pickle", "oomkv.txt")
+        (name, "its name or folder is that of another run, oomkv") for name in ("oomkv.pickle", "oomkv.txt")
     }
+
+
+def placed(file: Traits, folder: str) -> Traits:
+    return replace(file, path=f"runs/{folder}/{file.path}")
+
+
+def test_of_several_runs_in_folders_of_their_own_each_log_is_of_its_folders_run() -> None:
+    first, second = placed(recording(0, 2, ops=20), "a"), placed(recording(10, 11), "b")
+    of_second, alone = placed(log("vllm", 500, 560), "b/logs"), placed(log("sglang", 900, 960), "c")
+    runs = tell_apart([first, of_second, second, alone])
+    assert [run.files for run in runs] == [(first,), (second, of_second), (alone,)]
+    assert runs[2].reason == "in a folder of its own"
+
+
+def test_a_log_beside_the_folders_of_several_runs_is_of_the_first_and_one_run_has_any_folders() -> None:
+    first, second = placed(recording(0, 2, ops=20), "a"), placed(recording(10, 11), "b")
+    beside = replace(log("vllm", 500, 560), path="runs/server.log")
+    assert tell_apart([first, second, beside])[0].files == (first, beside)
+    ranks = [placed(recording(0, 2, rank), f"rank{rank}") for rank in range(2)]
+    elsewhere = placed(log("vllm", 500, 560), "logs")
+    assert len(tell_apart([*ranks, elsewhere])) == 1
