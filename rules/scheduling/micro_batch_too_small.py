@@ -15,6 +15,7 @@ where steps cannot be told. Pipeline stages need pieces: there, keep at least fo
 sequence cannot be merged with anything.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from doctor.rule import (
@@ -172,9 +173,6 @@ def judge(row: Pieces) -> Verdict:
         if row.sm_count
         else ()
     )
-    setting = f"micro_batch_size = {factor} x today's value" + (
-        " (the whole batch in one pass)" if factor >= row.piece_count else ""
-    )
     return Finding(
         summary=f"each step runs as {row.piece_count} like pieces, launched in {row.step_ns / row.piece_count / 1e6:.2f} ms each; the device"
         f" works {(row.busy_ns or 0) / 1e6:.2f} ms at one; put {factor} pieces into one pass",
@@ -194,7 +192,7 @@ def judge(row: Pieces) -> Verdict:
         confidence=0.85,
         cleared=f"each step runs as {row.piece_count} pieces, but merging them would save little",
         label=f"{row.piece_count} pieces a step",
-        fixes=fixes_of(setting),
+        fixes=fixes_of(factor, is_whole=factor >= row.piece_count),
     )
 
 
@@ -207,43 +205,47 @@ def judge_count(row: Passes) -> Verdict:
         severity=Severity.MEDIUM,
         speedup_bound=row.pass_count,
         label=f"{row.pass_count:.0f} pieces a step",
-        fixes=fixes_of(f"micro_batch_size = {row.pass_count:.0f} x today's value (the whole batch in one pass)"),
+        fixes=fixes_of(round(row.pass_count), is_whole=True),
     )
 
 
-def fixes_of(setting: str) -> tuple[Fix, ...]:
-    """The fixes with the size to set."""
-    return tuple(Fix(fix.target, fix.setting.replace("{setting}", setting), fix.why, fix.source) for fix in FIXES)
+def fixes_of(factor: int, *, is_whole: bool) -> tuple[Fix, ...]:
+    """The fixes with the size to set: of the program's own setting, or of the limits that a server has."""
+    times = f"{factor} x today's value"
+    whole = " (the whole batch in one pass)" if is_whole else ""
+    told = {"pytorch": f"micro_batch_size = {times}{whole}"}
+    told |= {fix.target: f"{fix.setting}: {times}" for fix in FIXES if fix.setting.startswith("raise ")}
+    return tuple(replace(fix, setting=told.get(fix.target, fix.setting)) for fix in FIXES)
 
 
 FIXES = (
     Fix(
         "pytorch",
-        "{setting}",
+        "a larger micro_batch_size, the whole batch in one pass where it fits",
         "weights are read once and launches paid once for all rows; memory must hold their KV and activations",
         source="https://docs.pytorch.org/docs/stable/distributed.pipelining.html",
     ),
     Fix(
         "vllm",
-        "{setting}: raise --max-num-seqs and --max-num-batched-tokens by that factor",
+        "raise --max-num-seqs and --max-num-batched-tokens",
         "the scheduler puts more sequences into a step",
         source="https://docs.vllm.ai/en/latest/configuration/optimization.html",
     ),
     Fix(
         "sglang",
-        "{setting}: raise --max-running-requests; --max-micro-batch-size with pipeline parallelism",
+        "raise --max-running-requests (with pipeline parallelism --max-micro-batch-size)",
         "more sequences run in one forward pass",
         source="https://docs.sglang.ai/advanced_features/server_arguments.html",
     ),
     Fix(
         "tensorrt-llm",
-        "{setting}: raise max_batch_size and max_num_tokens by that factor",
+        "raise max_batch_size and max_num_tokens",
         "the batch runs in one pass",
         source="https://nvidia.github.io/TensorRT-LLM/performance/perf-benchmarking.html",
     ),
     Fix(
         "transformers",
-        "{setting}: pass the sequences to generate() as one padded batch, or use generate_batch()",
+        "pass the sequences to generate() as one padded batch, or use generate_batch()",
         "one forward pass a token for all sequences",
         source="https://huggingface.co/docs/transformers/continuous_batching",
     ),
