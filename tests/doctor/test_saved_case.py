@@ -14,10 +14,12 @@ import doctor
 from doctor.api import load_evidence
 from doctor.case.derive import WindowChoice, derive
 from doctor.case.schema import SCHEMA_VERSION
+from doctor.case.store import create_case
 from doctor.cli.main import main
 from doctor.discovery import EvidencePath
 from doctor.errors import CaseError, UsageError
 from tests.support.samples import sample, trace_of
+from tests.support.sqlite_export import export_with
 
 TRACE = trace_of(sample("launch-bound-decode-nsys-report"))
 
@@ -123,3 +125,36 @@ def test_who_saves_second_leaves_the_case_of_the_first(tmp_path: Path) -> None:
     assert "another process has saved it meanwhile" in line
     assert [path.name for path in tmp_path.iterdir()] == ["case.duckdb"]
     assert (tmp_path / "case.duckdb").read_text() == "of another process"
+
+
+@pytest.mark.parametrize("name", ["md:kept.duckdb", "sqlite:kept.duckdb", "http:kept.duckdb"])
+def test_a_case_whose_name_looks_like_an_address_is_a_file_like_any_other(
+    name: str, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_bytes(saved.read_bytes())
+    with closing(doctor.open_case(name)) as case:
+        assert case.execute("SELECT count(*) FROM source").fetchall() == [(1,)]
+
+
+def test_nothing_is_fetched_for_a_file_of_another_kind(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    export = export_with(tmp_path)
+    assert main(["sql", str(export), "SELECT 1"]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "is not a case file" in line
+    with closing(create_case()) as case:
+        settings = "current_setting('autoinstall_known_extensions'), current_setting('autoload_known_extensions')"
+        assert case.execute(f"SELECT {settings}").fetchall() == [(False, False)]
+
+
+def test_a_case_that_is_damaged_in_its_middle_is_said_to_be(
+    saved: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    damaged = bytearray(saved.read_bytes())
+    middle = len(damaged) // 2
+    damaged[middle - len(damaged) // 3 : middle + len(damaged) // 3] = bytes(2 * (len(damaged) // 3))
+    (tmp_path / "damaged.duckdb").write_bytes(damaged)
+    assert main(["diagnose", str(tmp_path / "damaged.duckdb")]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "Corrupt" in line
+    assert "bug" not in line
