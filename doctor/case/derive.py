@@ -155,12 +155,6 @@ def _registered(connection: duckdb.DuckDBPyConnection, relations: Relations) -> 
             connection.unregister(name)
 
 
-def derived_relations() -> frozenset[str]:
-    """Names of all tables and views that the SQL files make or change."""
-    told = (_COMMENT.sub("", script.read_text(encoding="utf-8")) for script in _scripts())
-    return frozenset(name for script in told for name in _MADE.findall(script))
-
-
 def derived_tables() -> tuple[str, ...]:
     """Names of the tables that `derive` leaves behind, in order of creation."""
     names: list[str] = []

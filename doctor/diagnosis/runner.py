@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import duckdb
 
 from doctor.case import diagnosis_queries as queries
-from doctor.case.derive import WindowChoice, derive, derived_relations
+from doctor.case.derive import WindowChoice, derive
 from doctor.case.framework_queries import frameworks
 from doctor.case.program_queries import program
 from doctor.case.store import naming_case_trouble
@@ -123,24 +123,28 @@ def _frameworks(connection: duckdb.DuckDBPyConnection, options: DiagnosisOptions
 def _derived(
     connection: duckdb.DuckDBPyConnection, rules: tuple[Rule, ...], options: DiagnosisOptions
 ) -> tuple[_Judged, Replay | None]:
-    """Derive the case; the replay is built as soon as there is what it reads, the rules judge as soon as all is there.
+    """Derive the case and judge it; the replay is built beside that as soon as there is what it reads.
 
-    The one is numpy's work on one core, the other DuckDB's: beside each other they fill two.
+    The one is DuckDB's work, the other numpy's: beside each other they fill two cores. Rules judge in this thread: a
+    signal has to reach one that does not end.
     """
-    built: list[Replay] = []
-    judged: list[_Judged] = []
+    building: list[Future[Replay | None]] = []
+    with ThreadPoolExecutor(1, "doctor-replays") as beside:
 
-    def build(cursor: duckdb.DuckDBPyConnection) -> None:
-        window = queries.window(cursor)
-        if window is not None:
-            built.append(Replay(cursor, window.start_ns, window.end_ns, options.unprofiled_seconds))
+        def begin(cursor: duckdb.DuckDBPyConnection) -> None:
+            building.append(beside.submit(_built, cursor.cursor(), options))
 
-    def judge(cursor: duckdb.DuckDBPyConnection) -> None:
-        judged.append(_judge_all(cursor, rules))
+        derive(
+            connection, WindowChoice(options.window, options.range_name), (Task(READ_BY_REPLAY, frozenset(), begin),)
+        )
+        return _judge_all(connection, rules), building[0].result()
 
-    beside = (Task(READ_BY_REPLAY, frozenset(), build), Task(derived_relations(), frozenset(), judge))
-    derive(connection, WindowChoice(options.window, options.range_name), beside)
-    return judged[0], built[0] if built else None
+
+def _built(connection: duckdb.DuckDBPyConnection, options: DiagnosisOptions) -> Replay | None:
+    window = queries.window(connection)
+    if window is None:
+        return None
+    return Replay(connection, window.start_ns, window.end_ns, options.unprofiled_seconds)
 
 
 def _reasons_for_distrust(connection: duckdb.DuckDBPyConnection, vitals: Mapping[str, float | None]) -> tuple[str, ...]:
