@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from doctor.case.arrays.columns import by_group
+from doctor.case.arrays.columns import in_groups
 from doctor.case.replay_queries import RecordedCalls, RecordedOps, Recording
 from doctor.replay.collectives import find_meetings, split
 from doctor.replay.intervals import running_end
@@ -57,7 +57,7 @@ def _order_calls(recorded: RecordedCalls) -> Calls:
     thread_count = len(recorded.launcher_process)
     thread = np.concatenate((np.arange(thread_count, dtype=np.int32), recorded.launcher))
     # calls of one thread lie in order; another order for them would cost a copy of each column
-    order = by_group(thread, thread_count).astype(np.int32) if thread_count > 1 else slice(None)
+    order = in_groups(thread, thread_count)
 
     def whole(values: Int) -> Int:
         return np.concatenate((np.full(thread_count, -1, dtype=values.dtype), values))[order]
@@ -86,8 +86,7 @@ def _order_calls(recorded: RecordedCalls) -> Calls:
 
 def _order_ops(recording: Recording, recorded: RecordedOps, calls: Calls) -> tuple[Ops, Int]:
     """Operations in order of start within each stream, and the number of each one's collective."""
-    several = len(recording.stream_device) > 1
-    order = by_group(recorded.stream, len(recording.stream_device)).astype(np.int32) if several else slice(None)
+    order = in_groups(recorded.stream, len(recording.stream_device))
     stream, start, end = recorded.stream[order], recorded.start_ns()[order], recorded.end_ns()[order]
     host_call_id = recorded.host_call_id()[order]
     launched = position_of(index_by_id(calls.call_id), host_call_id)

@@ -20,9 +20,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from doctor.case.arrays.columns import slices
 from doctor.case.replay_queries import HOST_PROBE, CallNames
 from doctor.replay.cure import with_own_times
-from doctor.replay.run import Calls, Flag, Int, Real, Run, slices
+from doctor.replay.run import IN_CACHE, Calls, Flag, Int, Real, Run
 from doctor.replay.schedule import Plan, replay
 from doctor.replay.waiting import of_class
 from doctor.units import format_ns
@@ -294,7 +295,7 @@ def _without_profiler(calls: Calls, cost: Real, is_plain: Flag) -> tuple[Real, R
     """Take the profiler's time from the silence before each call, what is left from the call itself."""
     least = np.float32(LEAST_SHARE_KEPT)
     silence, own = np.empty_like(calls.silence), calls.own.copy()
-    for part in slices(len(own)):
+    for part in slices(len(own), IN_CACHE):
         had = calls.silence[part]
         silence[part] = np.maximum(had - cost[part], least * had)
         rest = cost[part] - (had - silence[part])

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 import duckdb
 import numpy as np
 
+from doctor.case.arrays.columns import slices
 from doctor.case.replay_queries import read_rows
 from doctor.errors import CatalogueError
-from doctor.replay.run import Int, Ops, Real, Run, Waits, index_by_id, position_of, slices
+from doctor.replay.run import IN_CACHE, Int, Ops, Real, Run, Waits, index_by_id, position_of
 from doctor.rule import Act, Cure, CureStep, Target
 
 _ON_CALLS = {Act.REMOVE, Act.NO_WAIT, Act.SCALE, Act.SET_DURATION_NS}
@@ -95,7 +96,7 @@ def with_own_times(run: Run, silence: Real, own: Real) -> Run:
     behind_waits = own[run.waits.call]
     own[run.waits.call] = calls.own[run.waits.call]
     latency = ops.latency.copy()
-    for part in slices(len(latency)):  # what is made on the way stays small enough for the processor's cache
+    for part in slices(len(latency), IN_CACHE):  # what is made on the way stays small enough for the processor's cache
         call, had = ops.call[part], latency[part]
         was, now = calls.own[call], own[call]
         changed = np.flatnonzero((was != now) & ~ops.is_tied[part] & np.isfinite(had))
@@ -145,7 +146,7 @@ def _set_times(change: Change, times: Real) -> None:
         times[change.at] = 0.0
         return
     new = np.multiply if change.act is Act.SCALE else np.minimum
-    for part in slices(len(change.at)):
+    for part in slices(len(change.at), IN_CACHE):
         at = change.at[part]
         times[at] = new(times[at], change.amount[part] if len(change.amount) > 1 else change.amount)
 

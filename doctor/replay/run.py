@@ -7,7 +7,6 @@ that one pass in that order replays the run (`doctor.replay.schedule`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,8 +18,8 @@ Real = npt.NDArray[np.floating]
 """Times since the start of the window are 64 bits wide, lengths 32: seven digits, in half of the memory."""
 Flag = npt.NDArray[np.bool_]
 
-SLICE = 1 << 16
-"""Elements that are worked on at a time, where each is worked on in several ways."""
+IN_CACHE = 1 << 16
+"""Elements that stay in the processor's cache with what is made of them: worked on at a time, where in several ways."""
 
 
 @dataclass(frozen=True)
@@ -149,12 +148,6 @@ def to_replay(run: Run) -> Run:
     none, never = run.calls.correlation_id[:0].copy(), np.zeros(0)
     calls = replace(run.calls, correlation_id=none, start=never, end=never)
     return replace(run, calls=calls, ops=replace(run.ops, end=never))
-
-
-def slices(count: int) -> Iterator[slice]:
-    """Parts of so many elements, each small enough for the processor's cache with what is made of it."""
-    for first in range(0, count, SLICE):
-        yield slice(first, min(first + SLICE, count))
 
 
 def position_of(sorted_positions: Int, ids: Int) -> Int:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from doctor.case.arrays.columns import slices
 from doctor.replay.intervals import running_end
-from doctor.replay.run import Flag, Int, Real, Run, Waits, slices
+from doctor.replay.run import IN_CACHE, Flag, Int, Real, Run, Waits
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,7 @@ def _weigh(run: Run, cut: Plan) -> _Weights:
     np.cumsum(device_clock, out=device_clock)
     clock -= calls.own  # when each call began
     reach = np.empty(len(device_clock))
-    for part in slices(len(reach)):
+    for part in slices(len(reach), IN_CACHE):
         now = np.subtract(clock[ops.call[part]], resumed[cut.segment[part]], out=reach[part])
         now += ops.latency[part]
         now += ops.duration[part]

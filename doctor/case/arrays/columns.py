@@ -63,10 +63,10 @@ def streamed(parts: Iterator[pa.Table]) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(first.schema, batches)
 
 
-def slices(count: int) -> Iterator[slice]:
+def slices(count: int, size: int = SLICE_ROWS) -> Iterator[slice]:
     """Parts of so many rows, at least one."""
-    for first in range(0, max(count, 1), SLICE_ROWS):
-        yield slice(first, min(first + SLICE_ROWS, count))
+    for first in range(0, max(count, 1), size):
+        yield slice(first, min(first + size, count))
 
 
 def whole(rows: pa.Table, name: str) -> Int:
@@ -146,9 +146,9 @@ def bounds_of(sorted_code: Code, count: int) -> Int:
     return np.searchsorted(sorted_code, np.arange(count + 1)).astype(np.int64)
 
 
-def in_groups(code: Code, count: int) -> Int | slice:
+def in_groups(code: Code, count: int) -> Code | slice:
     """The same as `by_group`, to index arrays with: all rows, without a copy of any, where there is one group."""
-    return by_group(code, count) if count > 1 else slice(None)
+    return by_group(code, count).astype(np.int32) if count > 1 else slice(None)
 
 
 def by_group(code: Code, count: int) -> Int:
