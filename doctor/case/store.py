@@ -90,7 +90,7 @@ def naming_case_trouble() -> Iterator[None]:
             raise CaseError(
                 f"there is no room for the case ({_first_line(error)}): make some, or set TMPDIR to a larger disk"
             ) from error
-        if isinstance(error, duckdb.IOException | duckdb.FatalException) or "orrupt" in str(error):
+        if isinstance(error, duckdb.IOException | duckdb.FatalException) or "corrupt" in str(error).lower():
             raise CaseError(f"the case is damaged: diagnose the evidence again: {_first_line(error)}") from error
         raise
 

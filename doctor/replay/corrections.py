@@ -190,7 +190,7 @@ def _is_contended(run: Run) -> bool:
     count = np.bincount(run.calls.thread, run.calls.call_id >= 0, len(run.thread_process))
     busiest = np.zeros(int(run.thread_process.max(initial=-1)) + 1)
     np.maximum.at(busiest, run.thread_process, count)
-    working = run.thread_process[(count > LEAST_SHARE_BESIDE * busiest[run.thread_process])]
+    working = run.thread_process[count > LEAST_SHARE_BESIDE * busiest[run.thread_process]]
     return len(working) > len(np.unique(working))
 
 

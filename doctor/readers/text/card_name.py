@@ -1,4 +1,4 @@
-"""The product that a text names in words (`two RTX 4090s`)); of two different ones neither is kept."""
+"""The product that a text names in words (`two RTX 4090s`); of two different ones neither is kept."""
 
 from __future__ import annotations
 
