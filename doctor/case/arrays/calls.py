@@ -17,8 +17,11 @@ from doctor.case.arrays.columns import (
     bounds_of,
     by_group,
     fetch,
+    gather,
     in_groups,
+    in_order,
     reached_before,
+    scatter,
     whole,
 )
 
@@ -121,12 +124,12 @@ def read_calls(connection: duckdb.DuckDBPyConnection) -> HostCalls:
     del groups
     order = _in_order(start, end, thread)
     if (order[1:] < order[:-1]).any():  # most recordings lie in order
-        start, end, thread = start[order], end[order], thread[order]
-        correlation, name = correlation[order], name[order]
+        start, end, thread = gather(start, order), gather(end, order), gather(thread, order)
+        correlation, name = gather(correlation, order), gather(name, order)
     del order
     silence, is_outermost = _silences(start, end, thread, len(threads.keys))
     is_kept = is_outermost & (name >= 0)
-    inner = np.flatnonzero(~is_outermost & (correlation != UNKNOWN) & threads.is_known[thread])
+    inner = np.flatnonzero(~is_outermost & (correlation != UNKNOWN) & gather(threads.is_known, thread))
     outer = _outer_calls(is_kept, thread, inner, len(threads.keys))
     inner, outer = inner[outer >= 0], outer[outer >= 0]
     dropped = np.flatnonzero(~is_kept)
@@ -154,14 +157,14 @@ def _read_names(connection: duckdb.DuckDBPyConnection) -> CallNames:
 def _positions(sorted_ids: Int, ids: Groups) -> Code:
     """Of each row, the position of its id among sorted ones, -1 where it is not there."""
     place = {one: at for at, one in enumerate(sorted_ids.tolist())}
-    return np.asarray([*(place.get(key, -1) for (key,) in ids.keys), -1], dtype=np.int32)[ids.code]
+    return gather(np.asarray([*(place.get(key, -1) for (key,) in ids.keys), -1], dtype=np.int32), ids.code)
 
 
 def _in_order(start: Int, end: Int, thread: Code) -> Int:
     """Rows by start, then thread, the longest first. A stable sort is quick where rows are nearly in order, as here."""
     order = np.argsort(start, kind="stable")
-    in_order = start[order]
-    tied = np.flatnonzero(in_order[1:] == in_order[:-1])
+    ascending = gather(start, order)
+    tied = np.flatnonzero(ascending[1:] == ascending[:-1])
     if len(tied):
         at = np.unique(np.concatenate((tied, tied + 1)))
         rows = order[at]
@@ -172,10 +175,10 @@ def _in_order(start: Int, end: Int, thread: Code) -> Int:
 def _silences(start: Int, end: Int, thread: Code, thread_count: int) -> tuple[Int, Flag]:
     """Time since the thread's earlier calls ended, `UNKNOWN` for its first; and which calls begin after them."""
     order = in_groups(thread, thread_count)
-    busy_until = reached_before(end[order], bounds_of(thread[order], thread_count))
-    if thread_count > 1:
+    busy_until = reached_before(in_order(end, order), bounds_of(in_order(thread, order), thread_count))
+    if not isinstance(order, slice):
         by_thread, busy_until = busy_until, np.empty_like(busy_until)
-        busy_until[order] = by_thread
+        scatter(by_thread, order, into=busy_until)
     is_first = busy_until == UNKNOWN
     is_outermost = is_first | (start >= busy_until)
     np.subtract(start, busy_until, out=busy_until, where=~is_first)

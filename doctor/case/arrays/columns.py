@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 import numpy as np
@@ -17,9 +17,14 @@ Int = npt.NDArray[np.int64]
 Code = npt.NDArray[np.int32]
 Real = npt.NDArray[np.float64]
 Flag = npt.NDArray[np.bool_]
+_Number = TypeVar("_Number", bound=np.generic)
 
 SLICE_ROWS = 4 * 122_880
 """Rows that are handed to DuckDB at a time: groups of its rows."""
+IN_CACHE = 1 << 16
+"""Rows of a part that stays in the processor's cache with what is made on the way."""
+LARGEST_TABLE = 1 << 16
+"""Numbers that a table may be made for: it stays in the cache."""
 UNKNOWN = np.iinfo(np.int64).min
 """Stands for NULL in an array of whole numbers."""
 
@@ -30,16 +35,22 @@ def fetch(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
 
 
 class Scan:
-    """Rows of one table, in the table's order, a column at a time: there may be millions, and few are needed."""
+    """Rows of one table, in the table's order, a column at a time: there may be millions, and few are needed.
+
+    Attributes:
+        count: of the rows.
+    """
+
+    count: int
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, table: str, where: str = "true") -> None:
         self._connection = connection
         self._rows = f"FROM {table} WHERE {where}"
-        [(self._count,)] = connection.execute(f"SELECT count(*) {self._rows}").fetchall()
+        [(self.count,)] = connection.execute(f"SELECT count(*) {self._rows}").fetchall()
 
     def column(self, expression: str, kind: npt.DTypeLike) -> npt.NDArray[Any]:
         """An expression without NULL, of every row: put in its place part by part, so that it is there but once."""
-        values = np.empty(self._count, dtype=kind)
+        values = np.empty(self.count, dtype=kind)
         first = 0
         for part in self._connection.sql(f"SELECT {expression} AS it {self._rows}").to_arrow_reader(SLICE_ROWS):
             values[first : first + part.num_rows] = part.column(0).to_numpy(zero_copy_only=False)
@@ -51,9 +62,18 @@ class Scan:
         return np.asarray(self.column(f"coalesce({expression}, {UNKNOWN:d})", np.int64))
 
     def groups(self, *columns: str) -> Groups:
-        """Every row numbered by what it has in these columns."""
-        rows = fetch(self._connection, f"SELECT {', '.join(columns)} {self._rows}")
-        return group([rows.column(at) for at in range(len(columns))])
+        """Every row numbered by what it has in these columns of whole numbers; read part by part, as any column."""
+        found = self._connection.execute(f"SELECT DISTINCT {', '.join(columns)} {self._rows}").fetchall()
+        keys = in_order_of_keys(found)
+        code = np.zeros(self.count, dtype=np.int32)
+        if len(keys) > 1:
+            numbering = _Numbering.of(keys)
+            read = ", ".join(f"coalesce({columns[at]}, {UNKNOWN:d})" for at in numbering.differing)
+            first = 0
+            for part in self._connection.sql(f"SELECT {read} {self._rows}").to_arrow_reader(SLICE_ROWS):
+                code[first : first + part.num_rows] = numbering.of_rows([one.to_numpy() for one in part.columns])
+                first += part.num_rows
+        return Groups(code, keys)
 
 
 def streamed(parts: Iterator[pa.Table]) -> pa.RecordBatchReader:
@@ -67,6 +87,29 @@ def slices(count: int, size: int = SLICE_ROWS) -> Iterator[slice]:
     """Parts of so many rows, at least one."""
     for first in range(0, max(count, 1), size):
         yield slice(first, min(first + size, count))
+
+
+def gather(values: npt.NDArray[_Number], at: npt.NDArray[np.integer]) -> npt.NDArray[_Number]:
+    """The values at some positions, -1 being the last: `values[at]`, without a copy of `at` in 64 bits.
+
+    That copy is what indexing with millions of shorter numbers makes, and what it takes most of its time for.
+    """
+    found = np.empty(len(at), dtype=values.dtype)
+    if len(at):
+        for part in slices(len(at), IN_CACHE):
+            values.take(at[part], out=found[part], mode="wrap")
+    return found
+
+
+def in_order(values: npt.NDArray[_Number], order: npt.NDArray[np.signedinteger] | slice) -> npt.NDArray[_Number]:
+    """Values in an order as `in_groups` gives it."""
+    return values[order] if isinstance(order, slice) else gather(values, order)
+
+
+def scatter(values: npt.NDArray[_Number], at: npt.NDArray[np.signedinteger], into: npt.NDArray[_Number]) -> None:
+    """Put values to some positions, part by part as in `gather`."""
+    for part in slices(len(at), IN_CACHE):
+        into[at[part]] = values[part]
 
 
 def whole(rows: pa.Table, name: str) -> Int:
@@ -102,43 +145,58 @@ class Groups:
     keys: tuple[tuple[int | None, ...], ...]
 
 
-def group(columns: Sequence[pa.ChunkedArray]) -> Groups:
-    """Number the distinct combinations of values."""
-    code = np.zeros(len(columns[0]), dtype=np.int64)
-    keys: list[tuple[int | None, ...]] = [()]
-    for column in columns:
-        if (value := _only_value(column)) is not None:
-            keys = [(*key, value) for key in keys]
-            continue
-        encoded = column.unify_dictionaries() if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-        encoded = encoded.combine_chunks()
-        if isinstance(encoded, pa.ChunkedArray):  # no rows
-            return Groups(np.zeros(0, dtype=np.int32), ())
-        values = encoded.dictionary.to_pylist()
-        index = pc.fill_null(encoded.indices, len(values)).to_numpy(zero_copy_only=False)
-        values.append(None)
-        code = code * len(values) + index
-        keys = [(*key, value) for key in keys for value in values]
-        code, keys = _only_present(code, keys)
-    if len(keys) == 1:
-        return Groups(np.zeros(len(code), dtype=np.int32), tuple(keys))
-    order = sorted(range(len(keys)), key=lambda at: tuple((value is None, value or 0) for value in keys[at]))
-    rank = np.empty(len(keys), dtype=np.int32)
-    rank[order] = np.arange(len(keys), dtype=np.int32)
-    return Groups(rank[code], tuple(keys[at] for at in order))
+def in_order_of_keys(keys: Iterable[tuple[int | None, ...]]) -> tuple[tuple[int | None, ...], ...]:
+    """Keys ascending, None last."""
+    return tuple(sorted(keys, key=lambda key: tuple((value is None, value or 0) for value in key)))
 
 
-def _only_value(column: pa.ChunkedArray) -> int | None:
-    """What every row has in a column of whole numbers, None where they differ or some have nothing."""
-    if column.null_count or not pa.types.is_integer(column.type):
-        return None
-    ends = pc.min_max(column).as_py()
-    return ends["min"] if ends["min"] == ends["max"] else None
+@dataclass(frozen=True)
+class _Numbering:
+    """The number of each combination of values, looked up column by column.
+
+    Attributes:
+        differing: columns in which not all combinations agree.
+        values: what there is in each of these, ascending.
+        combined: all combinations, ascending, each as one number of which the columns are digits.
+        number: of each of these.
+    """
+
+    differing: tuple[int, ...]
+    values: tuple[Int, ...]
+    combined: Int
+    number: Code
+
+    @staticmethod
+    def of(keys: Sequence[tuple[int | None, ...]]) -> _Numbering:
+        """Combinations of two and more, numbered by their places; `UNKNOWN` stands for None."""
+        columns = [np.asarray([UNKNOWN if one is None else one for one in of]) for of in zip(*keys, strict=True)]
+        differing = tuple(at for at, column in enumerate(columns) if (column != column[0]).any())
+        values = tuple(np.unique(columns[at]) for at in differing)
+        combined = _digits([columns[at] for at in differing], values)
+        order = np.argsort(combined)
+        return _Numbering(differing, values, combined[order], order.astype(np.int32))
+
+    def of_rows(self, columns: Sequence[Int]) -> Code:
+        """The number of each row's combination, out of the columns that differ."""
+        return gather(self.number, _place(self.combined, _digits(columns, self.values)))
 
 
-def _only_present(code: Int, keys: list[tuple[int | None, ...]]) -> tuple[Int, list[tuple[int | None, ...]]]:
-    present = np.bincount(code, minlength=len(keys)) > 0
-    return (np.cumsum(present) - 1)[code], [key for key, is_here in zip(keys, present, strict=True) if is_here]
+def _digits(columns: Sequence[Int], values: Sequence[Int]) -> Int:
+    combined = _place(values[0], columns[0]).astype(np.int64)
+    for column, of_column in zip(columns[1:], values[1:], strict=True):
+        combined *= len(of_column)
+        combined += _place(of_column, column)
+    return combined
+
+
+def _place(ascending: Int, values: Int) -> npt.NDArray[np.signedinteger]:
+    """Where each value stands among all that there are; by a table where they lie close together, as ids do."""
+    least, span = int(ascending[0]), int(ascending[-1]) - int(ascending[0])
+    if span >= LARGEST_TABLE:
+        return np.searchsorted(ascending, values)
+    table = np.zeros(span + 1, dtype=np.int32)
+    table[ascending - least] = np.arange(len(ascending), dtype=np.int32)
+    return table[values - least]
 
 
 def bounds_of(sorted_code: Code, count: int) -> Int:

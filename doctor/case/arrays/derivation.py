@@ -13,9 +13,9 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from doctor.case.arrays import attention, intervals, launchers, launches, markers, operations, pieces, steps
+from doctor.case.arrays import attention, intervals, launchers, launches, markers, operations, pieces, steps, work_order
 from doctor.case.arrays import calls as host_calls
-from doctor.case.arrays.columns import Code, Flag, Int, Scan, fetch, streamed, whole
+from doctor.case.arrays.columns import Code, Flag, Int, Scan, fetch, gather, streamed, whole
 from doctor.case.arrays.steps import NO_STEP
 
 Relations = Mapping[str, pa.Table | pa.RecordBatchReader]
@@ -78,8 +78,9 @@ class Derivation:
 
     def __init__(self) -> None:
         feeds = [
+            self._feed("030_device_op", self._device_work, {"timeline_source", "device_clock", "kernel_name"}),
             self._feed("050_calls", self._read_calls, {"timeline_source", "call_name"}, makes=_CALLS),
-            self._feed("060_launch", self._launch, {"device_op", _CALLS}),
+            self._feed("060_launch", self._launch, {_CALLS}),
             self._feed("070_steady_window", self._steady_window),
             self._feed("080_step", self._step, {"device_op", "steady_window"}),
             self._feed("090_device_busy", self._device_busy, {"steady_window"}),
@@ -106,8 +107,11 @@ class Derivation:
         self._calls = host_calls.read_calls(connection)
         return {}
 
+    def _device_work(self, connection: duckdb.DuckDBPyConnection) -> Relations:
+        self._ops, rows = work_order.read_work(connection)
+        return {"ordered_work": streamed(rows)}
+
     def _launch(self, connection: duckdb.DuckDBPyConnection) -> Relations:
-        self._ops = operations.read_operations(connection)
         self._launched_by = launches.launching_calls(self._calls, self._ops)
         self._ops = self._ops.without_correlations()
         return {
@@ -117,7 +121,7 @@ class Derivation:
 
     def _steady_window(self, connection: duckdb.DuckDBPyConnection) -> Relations:
         launched = np.flatnonzero(self._launched_by >= 0)
-        called = self._calls.start[self._launched_by[launched]]
+        called = gather(self._calls.start, gather(self._launched_by, launched))
         return {
             "quiet_time": operations.quiet_times(self._ops),
             "called_op": pa.table({"device_op_id": launched, "called_ns": called}),
@@ -125,10 +129,7 @@ class Derivation:
 
     def _step(self, connection: duckdb.DuckDBPyConnection) -> Relations:
         window = self._window(connection)
-        called = self._ops.start.copy()
-        is_launched = self._launched_by >= 0
-        called[is_launched] = self._calls.start[self._launched_by[is_launched]]
-        self._called = called
+        called = self._called = launches.times_of_call(self._ops, self._calls, self._launched_by)
         sequence = markers.read_sequence(connection, self._ops, called, window)
         self._sequence, found = markers.find_markers(connection, self._ops, sequence, window)
         del sequence
@@ -157,7 +158,7 @@ class Derivation:
     def _host_call(self, connection: duckdb.DuckDBPyConnection) -> Relations:
         found = steps.Steps.of(fetch(connection, _STEPS))
         threads = self._calls.threads
-        process = threads.process[self._calls.thread]
+        process = gather(threads.process, self._calls.thread)
         step = found.at(threads.processes, process, self._calls.start)
         self._thread_calls = intervals.thread_calls(self._calls, self._launched_by, step, self._window(connection))
         main, usual = self._main_threads(connection), self._usual_steps(connection)

@@ -18,7 +18,9 @@ from doctor.case.arrays.columns import (
     Int,
     bounds_of,
     by_group,
+    gather,
     nullable,
+    scatter,
     slices,
     spelled,
 )
@@ -59,11 +61,11 @@ def thread_calls(calls: HostCalls, launched_by: Code, step: Code, window: tuple[
     at = np.arange(first, last, dtype=np.int32)
     here: Code | slice = slice(first, last)
     if not is_launching.all():
-        here = at = at[is_launching[calls.thread[first:last]]]
+        here = at = at[gather(is_launching, calls.thread[first:last])]
     silence, thread = calls.silence[here], calls.thread[here]
     is_told = (silence != UNKNOWN) & (calls.start[here] - silence >= window[0])
     order = by_group(thread, len(calls.threads.keys)).astype(np.int32)
-    bounds = bounds_of(thread[order], len(calls.threads.keys))
+    bounds = bounds_of(gather(thread, order), len(calls.threads.keys))
     return ThreadCalls(
         at,
         np.where(is_told, silence, UNKNOWN),
@@ -77,11 +79,11 @@ def thread_calls(calls: HostCalls, launched_by: Code, step: Code, window: tuple[
 
 def _launches_before(is_launching: Flag, order: Code, bounds: Int) -> Code:
     """Launches of its thread before each call."""
-    launching = is_launching[order].astype(np.int32)
+    launching = gather(is_launching, order).astype(np.int32)
     before = np.cumsum(launching, dtype=np.int32) - launching
     before -= np.repeat(np.append(before, 0)[bounds[:-1]], np.diff(bounds))
     interval = np.empty(len(order), dtype=np.int32)
-    interval[order] = before
+    scatter(before, order, into=interval)
     return interval
 
 
@@ -132,11 +134,11 @@ def long_intervals(calls: HostCalls, here: ThreadCalls) -> pa.Table:
     first, size = first[kept], (until - first)[kept]
     begins = np.cumsum(size) - size
     rows = here.order[np.repeat(first - begins, size) + np.arange(int(size.sum()))]
-    at = here.call[rows]
+    at = gather(here.call, rows)
     thread, keys = calls.thread[at[begins]], calls.threads.keys
-    silence, length = _known(here.silence[rows]), calls.end[at] - calls.start[at]
-    is_module = calls.names.in_class("module")[calls.name[at]]
-    is_waiting = calls.names.in_class(*_MEANS)[calls.name[at]] & (here.op_count[at] == 0)
+    silence, length = _known(here.silence[rows]), gather(calls.end, at) - gather(calls.start, at)
+    is_module = calls.names.in_class("module")[gather(calls.name, at)]
+    is_waiting = calls.names.in_class(*_MEANS)[gather(calls.name, at)] & (gather(here.op_count, at) == 0)
     return pa.table(
         {
             "source_id": spelled(thread, [key[0] for key in keys], pa.int16()),
@@ -161,14 +163,14 @@ def _is_looked_at(calls: HostCalls, here: ThreadCalls, first: Int, until: Int) -
 
     Outermost calls of a thread follow each other: the first begins, and the last ends, its interval.
     """
-    opening, closing = here.call[here.order[first]], here.call[here.order[until - 1]]
-    length = calls.end[closing] - calls.start[opening] + _known(here.silence[here.order[first]])
+    opening, closing = gather(here.call, here.order[first]), gather(here.call, here.order[until - 1])
+    length = gather(calls.end, closing) - gather(calls.start, opening) + _known(here.silence[here.order[first]])
     there = np.flatnonzero(np.diff(here.bounds))
     is_of_several = np.bincount(calls.threads.process[there], minlength=len(calls.threads.processes)) > 1
-    is_kept = (length >= LONG_INTERVAL_NS) | is_of_several[calls.threads.process[calls.thread[opening]]]
+    is_kept = (length >= LONG_INTERVAL_NS) | gather(is_of_several[calls.threads.process], gather(calls.thread, opening))
     is_module = calls.names.in_class("module")
     if is_module.any():
-        loading = np.flatnonzero(is_module[calls.name[here.call[here.order]]])
+        loading = np.flatnonzero(gather(is_module, gather(calls.name, gather(here.call, here.order))))
         is_kept[np.searchsorted(first, loading, side="right") - 1] = True
     return np.asarray(is_kept, dtype=np.bool_)
 
@@ -179,7 +181,7 @@ def _known(silence: Int) -> Int:
 
 def _interval_starts(here: ThreadCalls) -> Int:
     """The first call of each interval, in order of thread."""
-    interval = here.interval[here.order]
+    interval = gather(here.interval, here.order)
     is_first = np.zeros(len(interval), dtype=np.bool_)
     is_first[1:] = interval[1:] != interval[:-1]
     is_first[here.bounds[:-1][here.bounds[:-1] < len(interval)]] = True
@@ -204,10 +206,10 @@ def paces(calls: HostCalls, here: ThreadCalls) -> pa.Table:
     rows = []
     for thread, (first, last) in enumerate(zip(here.bounds[:-1].tolist(), here.bounds[1:].tolist(), strict=True)):
         launches = here.order[first:last]
-        launches = launches[here.op_count[here.call[launches]] > 0]
+        launches = launches[gather(here.op_count, gather(here.call, launches)) > 0]
         if len(launches):
-            silence = here.silence[launches]
-            between = np.diff(calls.start[here.call[launches]])
+            silence = gather(here.silence, launches)
+            between = np.diff(gather(calls.start, gather(here.call, launches)))
             rows.append((*calls.threads.keys[thread], _median(silence[silence != UNKNOWN]), _median(between)))
     names = ("source_id", "pid", "tid", "silence_ns", "interval_ns")
     kinds = (pa.int16(), pa.int64(), pa.int64(), pa.float64(), pa.float64())

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from doctor.case.arrays.calls import HostCalls
-from doctor.case.arrays.columns import Code, Int, spelled
+from doctor.case.arrays.columns import Code, Int, gather, spelled
 from doctor.case.arrays.intervals import ThreadCalls
 
 MOST_SHARED_TIME = 0.005
@@ -26,8 +26,8 @@ def as_rows(calls: HostCalls, here: ThreadCalls) -> pa.Table:
 
     Numbers begin at 0, the launcher of most work in the window.
     """
-    keys, process, thread = calls.threads.keys, calls.threads.process, calls.thread[here.call]
-    launched = np.bincount(thread, here.op_count[here.call], len(keys))
+    keys, process, thread = calls.threads.keys, calls.threads.process, gather(calls.thread, here.call)
+    launched = np.bincount(thread, gather(here.op_count, here.call), len(keys))
     launching = np.flatnonzero(np.bincount(calls.thread, here.op_count, len(keys))).astype(np.int32)
     number = np.zeros(len(keys), dtype=np.int32)
     for one in np.unique(process[launching]):
@@ -47,7 +47,7 @@ def as_rows(calls: HostCalls, here: ThreadCalls) -> pa.Table:
 
 def _lanes(members: Code, calls: HostCalls, at: Code) -> Code:
     """Of each thread a number that it shares with those that it takes turns with."""
-    start, end, thread = calls.start[at], calls.end[at], calls.thread[at]
+    start, end, thread = gather(calls.start, at), gather(calls.end, at), gather(calls.thread, at)
     ended = np.maximum.accumulate(end)
     shared = np.maximum(np.minimum(ended[:-1], end[1:]) - start[1:], 0).sum()
     is_rare = np.count_nonzero(thread[1:] != thread[:-1]) < MOST_CHANGES * len(at)

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from doctor.case.arrays.calls import HostCalls
-from doctor.case.arrays.columns import UNKNOWN, Code, Int, nullable, spelled
+from doctor.case.arrays.columns import UNKNOWN, Code, Int, gather, nullable, scatter, slices, spelled
 from doctor.case.arrays.operations import DeviceOps
 
 
@@ -20,23 +20,26 @@ def launching_calls(calls: HostCalls, ops: DeviceOps) -> Code:
         ids, first_caller = _callers(calls, process)
         launched = np.flatnonzero((ops.process == number[key]) & (ops.correlation != UNKNOWN)).astype(np.int32)
         if len(ids):
-            place = np.minimum(np.searchsorted(ids, ops.correlation[launched]), len(ids) - 1).astype(np.int32)
-            is_found = ids[place] == ops.correlation[launched]
-            launched_by[launched[is_found]] = first_caller[place[is_found]]
+            correlation = gather(ops.correlation, launched)
+            place = np.minimum(np.searchsorted(ids, correlation), len(ids) - 1).astype(np.int32)
+            is_found = gather(ids, place) == correlation
+            if not is_found.all():
+                launched, place = launched[is_found], place[is_found]
+            scatter(gather(first_caller, place), launched, into=launched_by)
     return launched_by
 
 
 def _callers(calls: HostCalls, process: int) -> tuple[Int, Code]:
     """Correlation ids of a process, ascending, and the earliest outermost call of each."""
     is_own = (calls.threads.process == process) & calls.threads.is_known
-    outer = np.flatnonzero(is_own[calls.thread] & (calls.correlation != UNKNOWN)).astype(np.int32)
-    inner = np.flatnonzero(is_own[calls.thread[calls.inner_outer]])
+    outer = np.flatnonzero(gather(is_own, calls.thread) & (calls.correlation != UNKNOWN)).astype(np.int32)
+    inner = np.flatnonzero(gather(is_own, calls.thread[calls.inner_outer]))
     correlation = np.concatenate((calls.correlation[outer], calls.inner_correlation[inner]))
     caller = np.concatenate((outer, calls.inner_outer[inner].astype(np.int32)))
     if (correlation[1:] > correlation[:-1]).all():  # one thread counts upwards
         return correlation, caller
     order = np.argsort(correlation, kind="stable").astype(np.int32)
-    correlation, caller = correlation[order], caller[order]
+    correlation, caller = gather(correlation, order), gather(caller, order)
     first = np.flatnonzero(np.append(True, correlation[1:] != correlation[:-1]))
     return correlation[first], np.minimum.reduceat(caller, first)
 
@@ -44,13 +47,13 @@ def _callers(calls: HostCalls, process: int) -> tuple[Int, Code]:
 def as_rows(launched_by: Code) -> pa.Table:
     """Columns of the table `launch`."""
     launched = np.flatnonzero(launched_by >= 0)
-    return pa.table({"device_op_id": launched, "host_call_id": launched_by[launched].astype(np.int64)})
+    return pa.table({"device_op_id": launched, "host_call_id": gather(launched_by, launched).astype(np.int64)})
 
 
 def by_thread(calls: HostCalls, launched_by: Code) -> pa.Table:
     """Threads that launched work, and how many operations."""
     keys = calls.threads.keys
-    count = np.bincount(calls.thread[launched_by[launched_by >= 0]], minlength=len(keys))
+    count = np.bincount(gather(calls.thread, launched_by[launched_by >= 0]), minlength=len(keys))
     thread = np.flatnonzero(count).astype(np.int32)
     return pa.table(
         {
@@ -60,6 +63,15 @@ def by_thread(calls: HostCalls, launched_by: Code) -> pa.Table:
             "op_count": count[thread],
         }
     )
+
+
+def times_of_call(ops: DeviceOps, calls: HostCalls, launched_by: Code) -> Int:
+    """Of each operation when the call that launched it began, ns; of one without a call when it began itself."""
+    called = ops.start.copy()
+    for part in slices(len(called)):
+        launched = np.flatnonzero(launched_by[part] >= 0)
+        called[part][launched] = calls.start[launched_by[part][launched]]
+    return called
 
 
 def with_launches(gaps: pa.Table, calls: HostCalls, launched_by: Code) -> pa.Table:

@@ -14,7 +14,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from doctor.case.arrays.columns import Code, Flag, Int, Real, by_group, fetch, medians, rows_of
+from doctor.case.arrays.columns import Code, Flag, Int, Real, by_group, fetch, gather, rows_of
 from doctor.case.arrays.operations import DeviceOps, process_columns
 
 _SIGNATURES = """
@@ -23,6 +23,8 @@ FROM device_op
 """
 _TOLD_BY_SIZE = "kind, name_id, grid_blocks, copy_kind, size_bytes"
 _OF_ANY_SIZE = "kind, name_id, copy_kind"
+_DISTANCE_BITS = 31
+_LARGEST_DISTANCE = (1 << _DISTANCE_BITS) - 1
 LEAST_OCCURRENCES = 3
 LEAST_DISTANCE = 2
 LEAST_REGULAR_SHARE = 0.8
@@ -61,7 +63,7 @@ class OpSequence:
 
     first: int
     process: Code
-    place: Int
+    place: Code
     signature: Code
     is_exchange: Flag
     called: Int
@@ -123,9 +125,10 @@ def read_sequence(
     """The operations that start in the window, told apart by what they do."""
     first, last = np.searchsorted(ops.start, window).tolist()
     process = ops.process[first:last]
-    order = by_group(process, len(ops.processes))
-    place = np.empty(len(process), dtype=np.int64)
-    place[order] = _places(process[order])
+    place = np.empty(len(process), dtype=np.int32)
+    for one in range(len(ops.processes)):
+        here = rows_of(process, one, len(ops.processes))
+        place[here] = np.arange(1, len(place[here]) + 1)
     signature, is_exchange = _read_signatures(connection, _TOLD_BY_SIZE, first, last)
     return OpSequence(first, process, place, signature, is_exchange, called[first:last])
 
@@ -137,14 +140,6 @@ def _read_signatures(connection: duckdb.DuckDBPyConnection, told_by: str, first:
         np.asarray(encoded.indices.to_numpy(), dtype=np.int32),
         np.asarray(rows.column("is_exchange").to_numpy(), dtype=np.bool_),
     )
-
-
-def _places(in_order: Code) -> Int:
-    """Place of each row among the rows of its group, from 1."""
-    is_first = np.ones(len(in_order), dtype=np.bool_)
-    is_first[1:] = in_order[1:] != in_order[:-1]
-    first = np.flatnonzero(is_first)
-    return np.arange(1, len(in_order) + 1) - np.repeat(first, np.diff(np.append(first, len(in_order))))
 
 
 def find_markers(
@@ -224,7 +219,7 @@ def recurring(ops: DeviceOps, sequence: OpSequence, window: tuple[int, int], lea
     first = np.flatnonzero(np.diff(group, prepend=-1))
     last = np.append(first[1:], len(group))[: len(first)] - 1
     row, count = order[first], last - first + 1
-    usual, regular = _regularity(sequence.place[order], first, count)
+    usual, regular = _regularity(gather(sequence.place, order), group, first, count)
     in_process = np.bincount(sequence.process, minlength=len(ops.processes))[sequence.process[row]]
     op_share = (sequence.place[order[last]] - sequence.place[row]) / np.maximum(in_process, 1)
     span = np.maximum((start[order[last]] - start[row]) / max(window[1] - window[0], 1), op_share)
@@ -248,24 +243,42 @@ def recurring(ops: DeviceOps, sequence: OpSequence, window: tuple[int, int], lea
     )
 
 
-def _by_signature(ops: DeviceOps, sequence: OpSequence) -> tuple[Int, Int]:
+def _by_signature(ops: DeviceOps, sequence: OpSequence) -> tuple[Code, Code]:
     """Operations in order of (process, signature) and place: the group of each, and which it is."""
     signature_count = int(sequence.signature.max(initial=-1)) + 1
-    group = sequence.process.astype(np.int64) * signature_count + sequence.signature
-    order = by_group(group.astype(np.int32), len(ops.processes) * signature_count)
-    return group[order], order
+    group = sequence.process * np.int32(signature_count)
+    group += sequence.signature
+    order = by_group(group, len(ops.processes) * signature_count).astype(np.int32)
+    return gather(group, order), order
 
 
-def _regularity(place: Int, first: Int, count: Int) -> tuple[Real, Real]:
-    """Median distance from one occurrence to the next, and the share of distances near it; NaN where there is none."""
-    of = np.repeat(np.arange(len(first)), count)
-    distance = np.diff(place, prepend=0)
-    there = np.ones(len(place), dtype=np.bool_)
-    there[first] = False
-    of, distance = of[there], distance[there]
-    usual = medians(of, distance, len(first))
-    is_regular = np.abs(distance - usual[of]) <= np.maximum(2, 0.1 * usual[of])
-    return usual, np.bincount(of, is_regular, len(first)) / np.maximum(count - 1, 1)
+def _regularity(place: Code, group: Code, first: Int, count: Int) -> tuple[Real, Real]:
+    """Median distance from one occurrence to the next, and the share of distances near it; NaN where there is none.
+
+    Args:
+        place: of each occurrence, in order of group.
+        group: of each occurrence.
+        first: the first occurrence of each group that has any.
+        count: how many each has.
+    """
+    distance = group.astype(np.int64)
+    distance <<= _DISTANCE_BITS
+    distance[1:] |= np.diff(place) & _LARGEST_DISTANCE
+    ascending = np.delete(distance, first)  # the first of a group is at no distance
+    ascending.sort()
+    below = group[first].astype(np.int64) << _DISTANCE_BITS
+    begin = np.searchsorted(ascending, below)
+    size = count - 1
+    there = np.flatnonzero(size)
+    middle = ascending[begin[there] + (size[there] - 1) // 2] + ascending[begin[there] + size[there] // 2]
+    usual = np.full(len(first), np.nan)
+    usual[there] = (middle - 2 * below[there]) / 2
+    slack = np.floor(2 * np.maximum(2, 0.1 * usual[there])) / 2  # medians of whole numbers are whole, or end in a half
+    least = below[there] + np.ceil(usual[there] - slack).astype(np.int64)
+    most = below[there] + np.floor(usual[there] + slack).astype(np.int64)
+    near = np.zeros(len(first))
+    near[there] = np.searchsorted(ascending, most, side="right") - np.searchsorted(ascending, least)
+    return usual, near / np.maximum(size, 1)
 
 
 def choose(found: Recurring) -> dict[int, Marker]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -14,15 +13,14 @@ from doctor.case.arrays.columns import (
     Code,
     Flag,
     Int,
-    Scan,
     bounds_of,
     by_group,
-    fetch,
+    gather,
     reached_before,
     spelled,
 )
+from doctor.case.tasks import each
 
-_FAMILIES = "SELECT unnest(enum_range(NULL::work_family))::VARCHAR AS family"
 COPIES = ("memcpy", "memset")
 
 
@@ -59,23 +57,6 @@ class DeviceOps:
     def is_of(self, *families: str) -> Flag:
         """Of each family, whether it is one of these."""
         return np.asarray([one in families for one in self.families], dtype=np.bool_)
-
-
-def read_operations(connection: duckdb.DuckDBPyConnection) -> DeviceOps:
-    """Read `device_op`, which lies in order of start."""
-    rows = Scan(connection, "device_op")
-    processes, devices = rows.groups("source_id", "pid"), rows.groups("source_id", "device_id")
-    return DeviceOps(
-        processes.keys,
-        processes.code,
-        devices.keys,
-        devices.code,
-        np.asarray(rows.column("start_ns", np.int64)),
-        np.asarray(rows.column("end_ns", np.int64)),
-        rows.whole("correlation_id"),
-        tuple(fetch(connection, _FAMILIES).column("family").to_pylist()),
-        np.asarray(rows.column("enum_code(family)::UTINYINT", np.uint8)),
-    )
 
 
 def quiet_times(ops: DeviceOps) -> pa.Table:
@@ -121,10 +102,10 @@ def device_time(ops: DeviceOps, from_ns: int, until_ns: int) -> DeviceTime:
         "end_ns": start[gap],
         "next_device_op_id": inside[gap],
     }
-    is_kernel = (~ops.is_of(*COPIES))[ops.family[inside]]
-    is_compute = (~ops.is_of(*COPIES, "collective"))[ops.family[inside]]
+    is_kernel = gather(~ops.is_of(*COPIES), ops.family[inside])
+    is_compute = gather(~ops.is_of(*COPIES, "collective"), ops.family[inside])
     seen = np.flatnonzero(np.diff(bounds))
-    unions = [_covered(start, end, bounds, among) for among in (np.ones_like(is_kernel), is_kernel, is_compute)]
+    unions = each(lambda among: _covered(start, end, bounds, among), (np.ones_like(is_kernel), is_kernel, is_compute))
     busy = {
         **_devices(ops, seen.astype(np.int32)),
         **{name: values[seen] for name, values in zip(("busy_ns", "kernel_ns", "compute_ns"), unions, strict=True)},

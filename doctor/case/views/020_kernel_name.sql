@@ -9,6 +9,11 @@ CREATE TYPE IF NOT EXISTS work_family AS ENUM (
     'quantise', 'reduction', 'elementwise', 'other', 'kernel', 'memcpy', 'memset', 'graph');
 CREATE TYPE IF NOT EXISTS work_precision AS ENUM ('fp64', 'fp32', 'tf32', 'bf16', 'fp16', 'fp8', 'int8', 'int4');
 
+-- The other words of device work, which its rows are made with.
+CREATE TYPE IF NOT EXISTS work_kind AS ENUM ('kernel', 'memcpy', 'memset', 'graph');
+CREATE TYPE IF NOT EXISTS copy_direction AS ENUM ('htod', 'dtoh', 'dtod', 'htoh', 'ptop');
+CREATE TYPE IF NOT EXISTS memory_place AS ENUM ('pageable', 'pinned', 'device', 'array', 'managed');
+
 CREATE TABLE kernel_name AS
 WITH used AS (
     SELECT coalesce(name_id, short_name_id) AS name_id FROM kernel UNION SELECT name_id FROM profile_sum WHERE report = 'kernel'

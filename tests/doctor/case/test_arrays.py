@@ -4,26 +4,58 @@ from __future__ import annotations
 
 from contextlib import closing
 
+import duckdb
 import numpy as np
-import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from doctor import api
 from doctor.case.arrays import columns
 from doctor.case.derive import derive, derived_tables
 from tests.support.samples import sample, trace_of
 
+_IDS = st.sampled_from([None, -3, 0, 1, 2, 70_000, 1 << 40])
+"""Ids that lie close together and far apart."""
+
+
+def _numbered(rows: list[tuple[int | None, int | None]]) -> columns.Groups:
+    with closing(duckdb.connect()) as connection:
+        connection.execute("CREATE TABLE call (pid BIGINT, tid BIGINT)")
+        if rows:
+            connection.executemany("INSERT INTO call VALUES (?, ?)", rows)
+        return columns.Scan(connection, "call").groups("pid", "tid")
+
 
 def test_groups_are_numbered_in_order_with_null_last() -> None:
-    pid = pa.chunked_array([[7, None, 7], [3, 7]], pa.int64())
-    tid = pa.chunked_array([[2, 1, 1, 9, 2]], pa.int64())
-    found = columns.group([pid, tid])
+    found = _numbered([(7, 2), (None, 1), (7, 1), (3, 9), (7, 2)])
     assert found.keys == ((3, 9), (7, 1), (7, 2), (None, 1))
     assert found.code.tolist() == [2, 3, 1, 0, 2]
 
 
+@given(st.lists(st.tuples(_IDS, _IDS), max_size=30))
+def test_each_row_has_the_number_of_its_key(rows: list[tuple[int | None, int | None]]) -> None:
+    found = _numbered(rows)
+    assert [found.keys[one] for one in found.code.tolist()] == rows
+    assert set(found.keys) == set(rows)
+
+
 def test_no_rows_are_no_groups() -> None:
-    assert columns.group([pa.chunked_array([], pa.int64())]).keys == ()
+    assert _numbered([]).keys == ()
+
+
+@given(st.lists(st.integers(-1, 6), max_size=20))
+def test_gathered_values_are_those_that_indexing_gives(at: list[int]) -> None:
+    values, index = np.arange(7) * 1.5, np.asarray(at, dtype=np.int32)
+    assert columns.gather(values, index).tolist() == values[index].tolist()
+
+
+def test_scattered_values_lie_where_they_were_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "IN_CACHE", 3)
+    order = np.random.default_rng(1).permutation(10).astype(np.int32)
+    into = np.full(10, -1)
+    columns.scatter(np.arange(10), order, into=into)
+    assert columns.gather(into, order).tolist() == list(range(10))
 
 
 def test_a_running_maximum_starts_anew_in_each_group() -> None:
