@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from doctor.case.arrays.columns import in_groups
+from doctor.case.arrays.columns import gather, in_groups, in_order
 from doctor.case.replay_queries import RecordedCalls, RecordedOps, Recording
 from doctor.replay.collectives import find_meetings, split
 from doctor.replay.intervals import running_end
@@ -42,7 +42,7 @@ def build_run(recording: Recording) -> Run:
     calls = _order_calls(recorded)
     del recorded
     ops, collective = _order_ops(recording, recording.ops(), calls)
-    meetings = find_meetings(ops, collective, recording.stream_device[ops.stream])
+    meetings = find_meetings(ops, collective, gather(recording.stream_device, ops.stream))
     ops = split(ops, meetings, len(recording.stream_device))
     # the stream in which ranks meet is of no device and no process
     apart = np.full(min(len(meetings), 1), -1, dtype=np.int64)
@@ -60,13 +60,13 @@ def _order_calls(recorded: RecordedCalls) -> Calls:
     order = in_groups(thread, thread_count)
 
     def whole(values: Int) -> Int:
-        return np.concatenate((np.full(thread_count, -1, dtype=values.dtype), values))[order]
+        return in_order(np.concatenate((np.full(thread_count, -1, dtype=values.dtype), values)), order)
 
     def real(values: Real) -> Real:
-        return np.concatenate((np.zeros(thread_count), values))[order]
+        return in_order(np.concatenate((np.zeros(thread_count), values)), order)
 
     start, end = real(recorded.start_ns()), real(recorded.end_ns())
-    thread = thread[order]
+    thread = in_order(thread, order)
     silence = start.astype(np.float32)
     silence[1:] = start[1:] - end[:-1]
     silence[:1] = 0.0
@@ -87,18 +87,20 @@ def _order_calls(recorded: RecordedCalls) -> Calls:
 def _order_ops(recording: Recording, recorded: RecordedOps, calls: Calls) -> tuple[Ops, Int]:
     """Operations in order of start within each stream, and the number of each one's collective."""
     order = in_groups(recorded.stream, len(recording.stream_device))
-    stream, start, end = recorded.stream[order], recorded.start_ns()[order], recorded.end_ns()[order]
-    host_call_id = recorded.host_call_id()[order]
+    stream = in_order(recorded.stream, order)
+    start, end = in_order(recorded.start_ns(), order), in_order(recorded.end_ns(), order)
+    host_call_id = in_order(recorded.host_call_id(), order)
     launched = position_of(index_by_id(calls.call_id), host_call_id)
-    home = _home(launched, stream, recording.stream_process, calls)[stream]
+    home = gather(_home(launched, stream, recording.stream_process, calls), stream)
     launched = _launched_before(launched, host_call_id, home, calls)
     del host_call_id
     call = _tie_to_clock(launched, start, home, calls)
     call = _never_after_followers(call, stream, calls)
-    is_graph_call = np.asarray([*(one == "graph" for one in recording.names.call_class), False])[calls.name]
+    is_graph_call = np.asarray([*(one == "graph" for one in recording.names.call_class), False])
+    is_graph_call = gather(is_graph_call, calls.name)
     count = len(start)
     ops = Ops(
-        recorded.device_op_id[order],
+        in_order(recorded.device_op_id, order),
         stream,
         call,
         start,
@@ -108,13 +110,13 @@ def _order_ops(recording: Recording, recorded: RecordedOps, calls: Calls) -> tup
         distance=np.zeros(count, dtype=np.float32),
         source=np.full(count, -1, dtype=np.int32),
         source_distance=np.zeros(count, dtype=np.float32),
-        kind=recorded.kind()[order],
+        kind=in_order(recorded.kind(), order),
         is_tied=call != launched,
         is_queued=np.zeros(count, dtype=np.bool_),
-        is_graph=recorded.is_graph()[order] | ((launched >= 0) & is_graph_call[launched]),
-        holds_host=recorded.holds_host()[order],
+        is_graph=in_order(recorded.is_graph(), order) | ((launched >= 0) & gather(is_graph_call, launched)),
+        holds_host=in_order(recorded.holds_host(), order),
     )
-    collective = recorded.collective()[order]
+    collective = in_order(recorded.collective(), order)
     del recorded, launched, order
     timing = _tell_cause(ops, calls, recording.stream_device)
     timed = replace(
@@ -150,7 +152,7 @@ def _launched_before(launched: Int, host_call_id: Int, thread: Int, calls: Calls
         return launched
     is_before = (launched < 0) & (host_call_id >= 0) & (host_call_id < in_window.min())
     first = np.searchsorted(calls.thread, np.arange(int(thread.max(initial=-1)) + 1)).astype(launched.dtype)
-    return np.where(is_before, first[thread], launched)
+    return np.where(is_before, gather(first, thread), launched)
 
 
 def _tie_to_clock(launched: Int, start: Real, thread: Int, calls: Calls) -> Int:
@@ -166,7 +168,7 @@ def _tie_to_clock(launched: Int, start: Real, thread: Int, calls: Calls) -> Int:
 def _never_after_followers(call: Int, stream: Int, calls: Calls) -> Int:
     """Make each thread's calls ascend along a stream: tied work comes no later than what queues behind it."""
     ascending = call.copy()
-    thread = calls.thread[call]
+    thread = gather(calls.thread, call)
     order = np.lexsort((thread, stream))  # in order within each stream and thread
     bounds = np.flatnonzero((np.diff(stream[order]) != 0) | (np.diff(thread[order]) != 0)) + 1
     for first, last in zip((0, *bounds), (*bounds, len(call)), strict=True):
@@ -177,7 +179,7 @@ def _never_after_followers(call: Int, stream: Int, calls: Calls) -> Int:
 
 def _tell_cause(ops: Ops, calls: Calls, stream_device: Int) -> _Timing:
     """Why each operation started when it did: its launch, its stream, another stream, or itself."""
-    after_launch = (ops.start - calls.end[ops.call]).astype(np.float32)
+    after_launch = (ops.start - gather(calls.end, ops.call)).astype(np.float32)
     gap, is_first = _gap_in_stream(ops)
     follows_sibling = _follows_sibling(ops)
     is_late_node = _is_late_node(ops, len(calls.call_id))
@@ -190,7 +192,7 @@ def _tell_cause(ops: Ops, calls: Calls, stream_device: Int) -> _Timing:
     is_queued |= ~ops.is_tied & (source < 0) & (follows_sibling | (~is_launched & ~is_first & (stood > gap)))
     is_crossing = source >= 0
 
-    observed = (ops.start - calls.start[ops.call]).astype(np.float32)
+    observed = (ops.start - gather(calls.start, ops.call)).astype(np.float32)
     usual = median_by_group(observed, latency_class(ops), is_launched, DEFAULT_LATENCY_NS)
     latency = np.where(is_queued | is_crossing, np.minimum(usual, observed), observed)
     distance = np.where(is_queued, gap, np.minimum(np.float32(IDLE_DISTANCE_NS), gap))
@@ -209,7 +211,7 @@ def median_by_group(values: Real, group: Int, among: Flag, default: float) -> Re
     medians = np.full(int(group.max(initial=-1)) + 1, default, dtype=values.dtype)
     for one in np.unique(group[among]):
         medians[one] = np.median(values[among & (group == one)])
-    return medians[group]
+    return gather(medians, group)
 
 
 def _gap_in_stream(ops: Ops) -> tuple[Real, Flag]:
@@ -225,6 +227,8 @@ def _gap_in_stream(ops: Ops) -> tuple[Real, Flag]:
 
 def _follows_sibling(ops: Ops) -> Flag:
     """The operation before it in its stream is of the same graph launch."""
+    if not ops.is_graph.any():
+        return ops.is_graph
     follows = np.zeros(len(ops.op_id), dtype=np.bool_)
     follows[1:] = (ops.stream[1:] == ops.stream[:-1]) & (ops.call[1:] == ops.call[:-1])
     return follows & ops.is_graph & ~ops.is_tied
@@ -232,8 +236,10 @@ def _follows_sibling(ops: Ops) -> Flag:
 
 def _is_late_node(ops: Ops, call_count: int) -> Flag:
     """A node of a graph launch that is not the launch's first."""
-    earliest = np.full(call_count, np.inf)
     nodes = ops.is_graph & ~ops.is_tied
+    if not nodes.any():
+        return nodes
+    earliest = np.full(call_count, np.inf)
     np.minimum.at(earliest, ops.call[nodes], ops.start[nodes])
     return nodes & (ops.start > earliest[ops.call])
 
@@ -241,7 +247,7 @@ def _is_late_node(ops: Ops, call_count: int) -> Flag:
 def _find_sources(ops: Ops, stream_device: Int, among: Flag) -> Int:
     """Operation of another stream of the device that ended last before the start, within 20 us, or -1."""
     source = np.full(len(ops.op_id), -1, dtype=np.int32)
-    device = stream_device[ops.stream]
+    device = gather(stream_device, ops.stream)
     for one in np.unique(device[among]):
         members = np.flatnonzero(device == one)
         by_end = members[np.argsort(ops.end[members], kind="stable")]

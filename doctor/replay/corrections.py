@@ -20,10 +20,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from doctor.case.arrays.columns import slices
+from doctor.case.arrays.columns import IN_CACHE, slices
 from doctor.case.replay_queries import HOST_PROBE, CallNames
+from doctor.case.tasks import each
 from doctor.replay.cure import with_own_times
-from doctor.replay.run import IN_CACHE, Calls, Flag, Int, Real, Run
+from doctor.replay.run import Calls, Flag, Int, Real, Run
 from doctor.replay.schedule import Plan, replay
 from doctor.replay.waiting import of_class
 from doctor.units import format_ns
@@ -141,7 +142,7 @@ def correct(run: Run, cut: Plan, observed: Observed, unprofiled_seconds: float |
     if observed.probed is not None:
         return _by_correlation_ids(run, cut, observed, observed.probed)
     least, most = CONTENDED_PHI_RANGE if _is_contended(run) else PHI_RANGE
-    quick, slow = (_scaled(run, host, phi) for phi in (least, most))
+    quick, slow = each(lambda phi: _scaled(run, host, phi), (least, most))
     return Corrected(quick, slow, "phi", None, None, beyond=(least - LEAST_PHI) / (most - least))
 
 
@@ -285,7 +286,8 @@ def _by_correlation_ids(run: Run, cut: Plan, observed: Observed, probed: _Probed
 
     here = replay(timeline(np.float32(1.0)), cut).makespan_ns
     # a host quicker than the one the constants were fitted on stays as quick as it is
-    quick, slow = (timeline(np.maximum(slowness, np.float32(1.0)) / np.float32(state)) for state in HOST_STATES)
+    speeds = [np.maximum(slowness, np.float32(1.0)) / np.float32(state) for state in HOST_STATES]
+    quick, slow = each(timeline, speeds)
     share = max(0.0, 1.0 - here / observed.recorded_ns) if observed.recorded_ns > 0 else None
     factor = float(np.mean(slowness[host.is_probe]))
     return Corrected(quick, slow, "correlation ids and host probe", factor, share)

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 import duckdb
 import numpy as np
 
-from doctor.case.arrays.columns import slices
+from doctor.case.arrays.columns import IN_CACHE, slices
 from doctor.case.replay_queries import read_rows
 from doctor.errors import CatalogueError
-from doctor.replay.run import IN_CACHE, Int, Ops, Real, Run, Waits, index_by_id, position_of
+from doctor.replay.run import Int, Ops, Real, Run, Waits, index_by_id, position_of
 from doctor.rule import Act, Cure, CureStep, Target
 
 _ON_CALLS = {Act.REMOVE, Act.NO_WAIT, Act.SCALE, Act.SET_DURATION_NS}

@@ -9,8 +9,6 @@ import numpy as np
 from doctor.replay.building import latency_class, median_by_group
 from doctor.replay.corrections import Corrected
 from doctor.replay.run import Int, Ops, Run
-from doctor.replay.schedule import Plan
-from doctor.replay.schedule import replay as replay_pieces
 
 MAX_IDENTITY_ERROR = 0.05
 MAX_CLASS_MEDIAN_ERROR = 0.10
@@ -55,9 +53,9 @@ class Errors:
     class_median: float
 
 
-def measure_errors(run: Run, cut: Plan) -> Errors:
-    """Replay the untouched run, then with class medians."""
-    return Errors(_error(run, run, cut), _error(run, with_class_medians(run), cut))
+def error(run: Run, replayed_ns: float) -> float:
+    """How far a replay of the run misses its recorded length, relative; 0 where nothing was recorded."""
+    return abs(replayed_ns / run.recorded_ns - 1.0) if run.recorded_ns > 0 else 0.0
 
 
 def judge(run: Run, errors: Errors, corrected: Corrected) -> Quality:
@@ -72,11 +70,6 @@ def judge(run: Run, errors: Errors, corrected: Corrected) -> Quality:
         corrected.method,
         (*reasons, corrected.remark) if corrected.remark else reasons,
     )
-
-
-def _error(run: Run, replayed: Run, cut: Plan) -> float:
-    length = run.recorded_ns
-    return abs(replay_pieces(replayed, cut).makespan_ns / length - 1.0) if length > 0 else 0.0
 
 
 def with_class_medians(run: Run) -> Run:

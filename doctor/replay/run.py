@@ -12,14 +12,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from doctor.case.arrays.columns import IN_CACHE, slices
+
 Int = npt.NDArray[np.signedinteger]
 """Ids and positions are 32 bits wide: a run may have ten million calls."""
 Real = npt.NDArray[np.floating]
 """Times since the start of the window are 64 bits wide, lengths 32: seven digits, in half of the memory."""
 Flag = npt.NDArray[np.bool_]
-
-IN_CACHE = 1 << 16
-"""Elements that stay in the processor's cache with what is made of them: worked on at a time, where in several ways."""
 
 
 @dataclass(frozen=True)
@@ -152,8 +151,11 @@ def to_replay(run: Run) -> Run:
 
 def position_of(sorted_positions: Int, ids: Int) -> Int:
     """Place of every id in a table indexed by id (see `index_by_id`), -1 where it is not there."""
-    known = (ids >= 0) & (ids < len(sorted_positions))
-    return np.where(known, sorted_positions[np.where(known, ids, 0)], -1) if len(sorted_positions) else ids * 0 - 1
+    position = np.full(len(ids), -1, dtype=sorted_positions.dtype)
+    for part in slices(len(ids), IN_CACHE):
+        known = np.flatnonzero((ids[part] >= 0) & (ids[part] < len(sorted_positions)))
+        position[part][known] = sorted_positions[ids[part][known]]
+    return position
 
 
 def index_by_id(ids: Int) -> Int:

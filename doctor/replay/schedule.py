@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from doctor.case.arrays.columns import slices
+from doctor.case.arrays.columns import IN_CACHE, gather, slices
 from doctor.replay.intervals import running_end
-from doctor.replay.run import IN_CACHE, Flag, Int, Real, Run, Waits
+from doctor.replay.run import Flag, Int, Real, Run, Waits
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,9 @@ def plan(run: Run) -> Plan:
     """Cut the run into pieces and order them."""
     calls, ops, waits = run.calls, run.ops, run.waits
     segment_of_call, starts = _segments(run)
-    segment = segment_of_call[ops.call]
+    segment = gather(segment_of_call, ops.call)
     time = _order_time(run, segment, starts)
-    source = np.where(time[ops.source] < time, ops.source, -1) if len(time) else ops.source
+    source = np.where(gather(time, ops.source) < time, ops.source, -1) if len(time) else ops.source
     is_first = _cuts(run, segment, source)
     piece_of_op = np.cumsum(is_first, dtype=np.int32) - 1
     first = np.flatnonzero(is_first)
@@ -118,7 +118,7 @@ def _order_time(run: Run, segment: Int, starts: Int) -> Real:
     is_behind_wait = np.append(waits.call, -1)[place] == starts - 1
     is_behind_wait &= run.calls.call_id[starts] >= 0  # otherwise the wait was another thread's last call
     began[is_behind_wait] = waits.end[place[is_behind_wait]]
-    return running_end(run.ops.stream, np.maximum(run.ops.start, began[segment]))
+    return running_end(run.ops.stream, np.maximum(run.ops.start, gather(began, segment)))
 
 
 def _cuts(run: Run, segment: Int, source: Int) -> Flag:

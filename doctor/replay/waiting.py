@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from doctor.case.arrays.columns import gather
 from doctor.case.replay_queries import CallNames
 from doctor.replay.intervals import running_end
 from doctor.replay.run import Calls, Flag, Int, Ops, Real, Waits
@@ -56,7 +57,7 @@ class _Stream:
 def of_class(calls: Calls, names: CallNames, wanted: tuple[str, ...]) -> Flag:
     """Calls of the wanted classes; virtual calls, named -1, are of none."""
     is_wanted = np.asarray([*(one in wanted for one in names.call_class), False])
-    return np.asarray(is_wanted[calls.name])
+    return gather(is_wanted, calls.name)
 
 
 def find_waits(calls: Calls, ops: Ops, processes: Processes, names: CallNames) -> tuple[Calls, Waits]:
@@ -73,23 +74,24 @@ def find_waits(calls: Calls, ops: Ops, processes: Processes, names: CallNames) -
 
 def _is_event_wait(calls: Calls, names: CallNames) -> Flag:
     is_event = np.asarray([*("EventSynchronize" in name for name in names.base_name), False])
-    return np.asarray(is_event[calls.name])
+    return gather(is_event, calls.name)
 
 
 def _await_copies(calls: Calls, ops: Ops, latest: Real, is_copy: Flag, names: CallNames) -> _Awaited:
     """Copies that hold the host until they are done."""
-    always = np.append(names.is_blocking_copy, False)[calls.name]
-    own = np.flatnonzero(~ops.is_tied & is_copy[ops.call] & (ops.holds_host | always[ops.call]))
+    always = gather(np.append(names.is_blocking_copy, False), calls.name)
+    own = np.flatnonzero(~ops.is_tied & gather(is_copy, ops.call) & (ops.holds_host | gather(always, ops.call)))
     own = own[_ends_within(calls, ops.call[own], latest[own]) & (ops.start[own] < calls.end[ops.call[own]])]
     return _Awaited(ops.call[own], own, np.ones(len(own), dtype=np.bool_))
 
 
 def _await_launches(calls: Calls, ops: Ops, latest: Real, is_launch: Flag) -> _Awaited:
     """Launches that hold the host until their kernels have ended: nearly all of them, or none."""
-    own = np.flatnonzero(~ops.is_tied & is_launch[ops.call])
-    held = own[
-        (latest[own] <= calls.end[ops.call[own]]) & (ops.start[own] >= calls.start[ops.call[own]] + LEAST_START_NS)
-    ]
+    own = np.flatnonzero(~ops.is_tied & gather(is_launch, ops.call))
+    call = gather(ops.call, own)
+    is_held = gather(latest, own) <= gather(calls.end, call)
+    is_held &= gather(ops.start, own) >= gather(calls.start, call) + LEAST_START_NS
+    held = own[is_held]
     held = held if len(held) >= WAITING_LAUNCHES * len(own) else held[:0]
     return _Awaited(ops.call[held], held, np.ones(len(held), dtype=np.bool_))
 
@@ -105,8 +107,9 @@ def _streams(calls: Calls, ops: Ops, processes: Processes) -> list[_Stream]:
     for process, first, last in zip(processes.of_stream.tolist(), bounds[:-1], bounds[1:], strict=True):
         if last > first:
             call = ops.call[first:last]
-            launched = np.maximum.accumulate(calls.start[call])
-            found.append(_Stream(first, last, process, launched, np.unique(calls.thread[call])))
+            launched = np.maximum.accumulate(gather(calls.start, call))
+            users = np.flatnonzero(np.bincount(gather(calls.thread, call)))
+            found.append(_Stream(first, last, process, launched, users))
     return found
 
 
@@ -120,7 +123,7 @@ def _last_launched(calls: Calls, processes: Processes, stream: _Stream, waiting:
 def _is_of_one_stream(calls: Calls, names: CallNames) -> Flag:
     """Calls that wait for one stream, whichever: a thread waits for one that it launches into."""
     is_one = np.asarray([*("StreamSynchronize" in name for name in names.base_name), False])
-    return np.asarray(is_one[calls.name])
+    return gather(is_one, calls.name)
 
 
 def _await_streams(calls: Calls, ops: Ops, latest: Real, processes: Processes, names: CallNames) -> _Awaited:

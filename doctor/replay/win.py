@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import duckdb
 import numpy as np
 
+from doctor.case.arrays.columns import gather
 from doctor.case.arrays.freed import give_back
 from doctor.case.replay_queries import CallNames, read_recording
 from doctor.case.tasks import SIDE_BY_SIDE, each
@@ -18,7 +19,7 @@ from doctor.replay.corrections import correct, observe
 from doctor.replay.cure import Change, Places, apply, moves_work, select
 from doctor.replay.intervals import union_by_group
 from doctor.replay.promise import Cured, Doubt, Lengths, Win, promise
-from doctor.replay.quality import judge, measure_errors
+from doctor.replay.quality import Errors, error, judge, with_class_medians
 from doctor.replay.run import Real, Run, to_replay
 from doctor.replay.schedule import plan, replay
 from doctor.rule import Cure
@@ -63,21 +64,22 @@ class Replay:
         self._connection = connection
         self._recorded, names = _read_run(connection, window_start_ns, window_end_ns)
         give_back()
-        self._plan = plan(self._recorded)
-        self._places = Places.of(self._recorded)
         self._recorded_work: Real | None = None
         with ThreadPoolExecutor(1, "doctor-replays") as beside:
-            measuring = beside.submit(measure_errors, self._recorded, self._plan)
-            working = beside.submit(_busy, self._recorded)
+            medians = beside.submit(with_class_medians, self._recorded)
+            self._plan, self._places = plan(self._recorded), Places.of(self._recorded)
+            of_medians = beside.submit(lambda: replay(medians.result(), self._plan).makespan_ns)
             observed = observe(self._recorded, names)
-        errors, self._busy_ns = measuring.result(), working.result()
+            replayed_ns, self._busy_ns = replay(self._recorded, self._plan).makespan_ns, _busy(self._recorded)
+        errors = Errors(error(self._recorded, replayed_ns), error(self._recorded, of_medians.result()))
+        del medians
         self._recorded = to_replay(self._recorded)
         corrected = correct(self._recorded, self._plan, observed, unprofiled_seconds)
         del observed
         self._spread_left, self._beyond = corrected.spread_left, corrected.beyond
         self.quality = judge(self._recorded, errors, corrected)
-        runs = (self._recorded, corrected.quick, corrected.slow)
-        self._timelines = each(lambda run: _Timeline(run, replay(run, self._plan).makespan_ns), runs)
+        hosts = each(lambda run: _Timeline(run, replay(run, self._plan).makespan_ns), (corrected.quick, corrected.slow))
+        self._timelines = [_Timeline(self._recorded, replayed_ns), *hosts]
         give_back()
 
     def win(self, cure: Cure, on_top_of: Sequence[Cure] = ()) -> Win:
@@ -167,7 +169,7 @@ class Replay:
 
     def _work(self, run: Run) -> Real:
         in_place = slice(0, len(self._recorded.ops.op_id))  # moved operations follow behind
-        device = run.stream_device[run.ops.stream[in_place]] + 1  # 0 where ranks meet
+        device = gather(run.stream_device, run.ops.stream[in_place]) + 1  # 0 where ranks meet
         work = np.bincount(device, run.ops.duration[in_place], minlength=len(self._busy_ns) + 1)
         return np.asarray(work[1:], dtype=np.float64)
 
@@ -180,5 +182,5 @@ def _read_run(connection: duckdb.DuckDBPyConnection, start_ns: int, end_ns: int)
 
 def _busy(run: Run) -> Real:
     """Time that each device worked, in ns."""
-    device = run.stream_device[run.ops.stream]  # -1 where ranks meet
+    device = gather(run.stream_device, run.ops.stream)  # -1 where ranks meet
     return union_by_group(device, run.ops.start, run.ops.end, int(device.max(initial=-1)) + 1)
