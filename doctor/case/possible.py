@@ -22,8 +22,10 @@ _LARGEST = 1 << 53
 _TIMES = ("start_ns", "end_ns", "time_ns")
 _AMOUNTS = ("_bytes", "_count")
 _DIMENSIONS = ("grid_", "block_")
-_WIDEST = (1 << 31) - 1
-"""Blocks of a grid along one axis, by CUDA's own limit."""
+_LONGEST_GRID = (1 << 31) - 1
+"""Blocks of a grid along its first axis, by CUDA's own limit."""
+_WIDEST = 1 << 16
+"""The same along the others, by CUDA's and HIP's; blocks have fewer threads. Products of three stay in 64 bits."""
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 
@@ -102,7 +104,7 @@ def _lies_between(values: Column, least: int, most: int) -> bool:
 def _bounds(name: str) -> tuple[int, int]:
     """Least and most of a column; none at all where the column is no amount."""
     if name.startswith(_DIMENSIONS):
-        return 0, _WIDEST
+        return 0, _LONGEST_GRID if name == "grid_x" else _WIDEST
     return (-_LARGEST, _LARGEST) if name.endswith(_AMOUNTS) else (0, -1)
 
 

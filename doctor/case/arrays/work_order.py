@@ -46,8 +46,8 @@ WHERE name_id IS NOT NULL
 _NAME = "coalesce(name_id, short_name_id, -1)"
 _WIDE = {
     "graph_node_id": dict.fromkeys(("kernel", "memcpy", "memset"), "graph_node_id"),
-    "grid_blocks": {"kernel": "grid_x::BIGINT * grid_y * grid_z"},
-    "block_threads": {"kernel": "block_x::BIGINT * block_y * block_z"},
+    "grid_blocks": {"kernel": "try(grid_x::BIGINT * grid_y * grid_z)"},
+    "block_threads": {"kernel": "try(block_x::BIGINT * block_y * block_z)"},
     "size_bytes": dict.fromkeys(("memcpy", "memset"), "size_bytes"),
 }
 """Whole numbers, by the tables that have them."""

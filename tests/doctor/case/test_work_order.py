@@ -85,6 +85,7 @@ def test_what_a_recorder_left_out_stays_out(tmp_path: Path) -> None:
         case.execute(
             "INSERT INTO kernel (source_id, start_ns, end_ns, name_id, short_name_id, grid_x, grid_y, grid_z) VALUES"
             " (0, 50, 40, 0, 1, 2, 3, 4), (0, 10, 20, 7, NULL, 1, NULL, 1), (0, NULL, 30, 0, 0, 1, 1, 1),"
+            " (0, 60, 70, 0, 0, 2147483647, 2147483647, 2147483647),"
             " (0, 30, NULL, 0, 0, 1, 1, 1)"
         )
         case.execute(
@@ -101,6 +102,7 @@ def test_what_a_recorder_left_out_stays_out(tmp_path: Path) -> None:
         ("memcpy", 10, 15, "memcpy", None, 0, None, 8, "htod", None),
         ("kernel", 10, 20, "kernel", None, 0, None, None, None, None),
         ("kernel", 50, 50, "gemm", "fp32", 0, 24, None, None, None),
+        ("kernel", 60, 70, "gemm", "fp32", 0, None, None, None, None),
     ]
 
 

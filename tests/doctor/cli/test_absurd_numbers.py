@@ -49,6 +49,8 @@ def trace(folder: Path, events: list[dict[str, Any]], **others: Any) -> Path:
         ("grid", [1 << 40, 1, 1], "kernel.grid_x: values beyond what can be, left out: 1"),
         ("grid", [-5, 1, 1], "kernel.grid_x: values beyond what can be, left out: 1"),
         ("block", [1 << 62, 1 << 62, 1 << 62], "kernel.block_z: values beyond what can be, left out: 1"),
+        ("grid", [(1 << 31) - 1] * 3, "kernel.grid_z: values beyond what can be, left out: 1"),
+        ("block", [(1 << 31) - 1] * 3, "kernel.block_x: values beyond what can be, left out: 1"),
         ("device", 1 << 50, "kernel.device_id: values beyond what can be, left out: 1"),
         ("ts", 9e15, "kernel: rows with times that no recording can have, left out: 1"),
         ("ts", -9e15, "kernel: rows with times that no recording can have, left out: 1"),
