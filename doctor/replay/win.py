@@ -21,7 +21,7 @@ from doctor.replay.intervals import union_by_group
 from doctor.replay.promise import Cured, Doubt, Lengths, Win, promise
 from doctor.replay.quality import Errors, error, judge, with_class_medians
 from doctor.replay.run import Real, Run, to_replay
-from doctor.replay.schedule import plan, replay
+from doctor.replay.schedule import Plan, plan, replay
 from doctor.rule import Cure
 
 READ_BY_REPLAY = frozenset({"steady_window", "call_name", "device_op", "launch", "host_call", "launcher"})
@@ -68,7 +68,7 @@ class Replay:
         with ThreadPoolExecutor(1, "doctor-replays") as beside:
             medians = beside.submit(with_class_medians, self._recorded)
             self._plan, self._places = plan(self._recorded), Places.of(self._recorded)
-            of_medians = beside.submit(lambda: replay(medians.result(), self._plan).makespan_ns)
+            of_medians = beside.submit(_makespan_ns, medians, self._plan)
             observed = observe(self._recorded, names)
             replayed_ns, self._busy_ns = replay(self._recorded, self._plan).makespan_ns, _busy(self._recorded)
         errors = Errors(error(self._recorded, replayed_ns), error(self._recorded, of_medians.result()))
@@ -178,6 +178,10 @@ def _read_run(connection: duckdb.DuckDBPyConnection, start_ns: int, end_ns: int)
     """The run and the names of its functions; what was read for it is let go."""
     recording = read_recording(connection, start_ns, end_ns)
     return build_run(recording), recording.names
+
+
+def _makespan_ns(run: Future[Run], cut: Plan) -> float:
+    return replay(run.result(), cut).makespan_ns
 
 
 def _busy(run: Run) -> Real:
