@@ -88,10 +88,6 @@ def command(**options: Any) -> int:
 
 
 def _run(request: _Request) -> int:
-    from doctor.case.arrays.freed import keep_freed
-
-    if not request.in_tui:
-        keep_freed()  # before numpy and DuckDB begin their threads
     from doctor.api import load_evidence
     from doctor.case.derive import WindowChoice
     from doctor.case.diagnosis_queries import unread_files
