@@ -214,9 +214,9 @@ def _rows(
     for part in slices(len(order)):
         here, kind, family = place.code[part], tables.kind[order[part]], ops.family[part]
         row = order[part] - tables.first[kind]
-        is_kernel = kind == _kernels(tables)
         name = np.full(len(kind), -1, dtype=np.int32)
-        name[is_kernel] = names.name_id[row[is_kernel]]
+        kernel = np.flatnonzero(order[part] < len(names.name_id))  # kernels come first
+        name[kernel] = gather(names.name_id, order[part][kernel])
         yield pa.table(
             {
                 "device_op_id": np.arange(part.start, part.stop),
@@ -234,10 +234,6 @@ def _rows(
                 **details.of_rows(kind, row),
             }
         )
-
-
-def _kernels(tables: _Tables) -> int:
-    return tables.kinds.index("kernel") if "kernel" in tables.kinds else -1
 
 
 def _spread(
