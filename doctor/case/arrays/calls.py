@@ -16,6 +16,7 @@ from doctor.case.arrays.columns import (
     Scan,
     bounds_of,
     by_group,
+    by_start,
     fetch,
     gather,
     in_groups,
@@ -122,7 +123,7 @@ def read_calls(connection: duckdb.DuckDBPyConnection) -> HostCalls:
     correlation = rows.whole("correlation_id")
     name = _positions(names.name_id, rows.groups("name_id"))
     del groups
-    order = _in_order(start, end, thread)
+    order = by_start(start, lambda rows: (-end[rows], thread[rows]))  # of calls in one thread the longest first
     if (order[1:] < order[:-1]).any():  # most recordings lie in order
         start, end, thread = gather(start, order), gather(end, order), gather(thread, order)
         correlation, name = gather(correlation, order), gather(name, order)
@@ -158,18 +159,6 @@ def _positions(sorted_ids: Int, ids: Groups) -> Code:
     """Of each row, the position of its id among sorted ones, -1 where it is not there."""
     place = {one: at for at, one in enumerate(sorted_ids.tolist())}
     return gather(np.asarray([*(place.get(key, -1) for (key,) in ids.keys), -1], dtype=np.int32), ids.code)
-
-
-def _in_order(start: Int, end: Int, thread: Code) -> Int:
-    """Rows by start, then thread, the longest first. A stable sort is quick where rows are nearly in order, as here."""
-    order = np.argsort(start, kind="stable")
-    ascending = gather(start, order)
-    tied = np.flatnonzero(ascending[1:] == ascending[:-1])
-    if len(tied):
-        at = np.unique(np.concatenate((tied, tied + 1)))
-        rows = order[at]
-        order[at] = rows[np.lexsort((-end[rows], thread[rows], start[rows]))]
-    return order
 
 
 def _silences(start: Int, end: Int, thread: Code, thread_count: int) -> tuple[Int, Flag]:

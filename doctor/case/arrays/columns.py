@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeVar
@@ -215,6 +215,21 @@ def by_group(code: Code, count: int) -> Int:
         return np.arange(len(code))
     small = code.astype(np.int16) if count < 1 << 15 else code  # numpy sorts 16 bits by counting
     return np.argsort(small, kind="stable")
+
+
+def by_start(start: Int, ties: Callable[[Code], Sequence[npt.NDArray[Any]]]) -> Code:
+    """Rows in order of start; of rows in question `ties` gives what else orders them, the most important last.
+
+    A stable sort is quick where rows are nearly in order, as those of a recording are.
+    """
+    order = np.argsort(start, kind="stable").astype(np.int32)
+    ascending = gather(start, order)
+    tied = np.flatnonzero(ascending[1:] == ascending[:-1])
+    if len(tied):
+        at = np.unique(np.concatenate((tied, tied + 1)))
+        rows = order[at]
+        order[at] = rows[np.lexsort((*ties(rows), start[rows]))]
+    return order
 
 
 def rows_of(code: Code, one: int, count: int) -> Int | slice:

@@ -21,6 +21,7 @@ from doctor.case.arrays.columns import (
     Groups,
     Int,
     Scan,
+    by_start,
     fetch,
     gather,
     in_order_of_keys,
@@ -182,7 +183,8 @@ def read_work(connection: duckdb.DuckDBPyConnection) -> tuple[DeviceOps, Iterato
     shift = f"CASE source_id {' '.join(f'WHEN {source_id:d} THEN {ns:d}' for source_id, ns in sources)} ELSE 0 END"
     start, end = tables.column(f"start_ns + {shift}"), tables.column(f"greatest(end_ns, start_ns) + {shift}")
     places, names = tables.places(), _Names.of(connection, tables)
-    order = _in_order(start, end, places)
+    source, stream = (np.asarray([key[digit] for key in places.keys]) for digit in (0, 3))
+    order = by_start(start, lambda rows: (stream[places.code[rows]], source[places.code[rows]], end[rows]))
     start, end = gather(start, order), gather(end, order)
     place = Groups(gather(places.code, order), places.keys)
     ops = _operations(tables, order, place, start, end, names)
@@ -270,16 +272,3 @@ def _joined(parts: Sequence[Int]) -> Int:
 def _members(connection: duckdb.DuckDBPyConnection, enumeration: str) -> tuple[str, ...]:
     rows = fetch(connection, f"SELECT unnest(enum_range(NULL::{enumeration}))::VARCHAR AS word")
     return tuple(rows.column("word").to_pylist())
-
-
-def _in_order(start: Int, end: Int, places: Groups) -> Code:
-    """Rows by start, end, source and stream. A stable sort is quick where rows are nearly in order, as here."""
-    order = np.argsort(start, kind="stable").astype(np.int32)
-    ascending = gather(start, order)
-    tied = np.flatnonzero(ascending[1:] == ascending[:-1])
-    if len(tied):
-        at = np.unique(np.concatenate((tied, tied + 1)))
-        rows = order[at]
-        source, stream = (np.asarray([key[digit] for key in places.keys])[places.code[rows]] for digit in (0, 3))
-        order[at] = rows[np.lexsort((stream, source, end[rows], start[rows]))]
-    return order
