@@ -38,28 +38,44 @@ WHERE longest_silence_ns > 1000000 AND waiting_ns < 0.5 * (end_ns - start_ns)
 
 -- the kernel behind each silence: a plan may clear its workspace first, and the memset then ends the silence
 CREATE TABLE _behind_silence AS
-WITH near AS (
-    SELECT source_id, pid, tid, unnest([interval_id, interval_id + 1]) AS interval_id FROM _silent
-),
-launched AS (
-    SELECT call.source_id, call.pid, call.tid, call.interval_id, op.kind, op.name_id
-    FROM thread_call AS call JOIN launch USING (host_call_id) JOIN device_op AS op ON op.device_op_id = launch.device_op_id
-    SEMI JOIN near ON near.source_id = call.source_id AND near.pid = call.pid AND near.tid = call.tid AND near.interval_id = call.interval_id
+WITH ended AS (  -- what is launched in an interval its last call launches
+    SELECT _silent.*, op.kind, op.name_id
+    FROM _silent JOIN launch ON launch.host_call_id = last_host_call_id JOIN device_op AS op USING (device_op_id)
 )
-SELECT DISTINCT _silent.*, kernel.name_id, kernel.interval_id AS kernel_interval_id
-FROM _silent
-JOIN launched AS ended USING (source_id, pid, tid, interval_id)
-JOIN launched AS kernel ON kernel.source_id = _silent.source_id AND kernel.pid = _silent.pid AND kernel.tid = _silent.tid
-    AND kernel.interval_id = _silent.interval_id + if(ended.kind = 'memset', 1, 0)
-WHERE kernel.kind = 'kernel';
+SELECT * EXCLUDE (kind), interval_id AS kernel_interval_id FROM ended WHERE kind = 'kernel'
+UNION
+SELECT ended.* EXCLUDE (kind, name_id), op.name_id, call.interval_id
+FROM ended
+JOIN thread_call AS call ON call.source_id = ended.source_id AND call.pid = ended.pid AND call.tid = ended.tid AND call.interval_id = ended.interval_id + 1
+JOIN launch USING (host_call_id) JOIN device_op AS op USING (device_op_id)
+WHERE ended.kind = 'memset' AND op.kind = 'kernel';
+
+-- kernels of a thread that come three times or more behind a silence and right behind another kernel: mostly none
+CREATE TABLE _candidate AS
+SELECT source_id, pid, tid, name_id FROM (
+    SELECT silent.source_id, silent.pid, silent.tid, silent.name_id
+    FROM (SELECT *, kernel_interval_id - unnest([0, 1, 2]) AS near_interval_id FROM _behind_silence) AS silent
+    JOIN thread_call AS call ON call.source_id = silent.source_id AND call.pid = silent.pid AND call.tid = silent.tid
+        AND call.interval_id = silent.near_interval_id
+    JOIN launch USING (host_call_id) JOIN device_op AS op USING (device_op_id)
+    WHERE is_launching AND op.kind = 'kernel'
+    GROUP BY silent.source_id, silent.pid, silent.tid, silent.name_id, kernel_interval_id HAVING count(*) > 1
+)
+GROUP BY source_id, pid, tid, name_id HAVING count(*) >= 3;
 
 CREATE TABLE _first_use AS
-WITH kernel_launch AS (  -- of the threads in question, with what the thread launched before
+WITH near AS (  -- where they are launched, and as far before as what was launched before still counts
+    SELECT call.source_id, call.pid, call.tid, call.interval_id - unnest([0, 1, 2]) AS interval_id
+    FROM device_op AS op JOIN launch USING (device_op_id) JOIN thread_call AS call USING (host_call_id)
+    SEMI JOIN _candidate AS silent ON silent.source_id = call.source_id AND silent.pid = call.pid AND silent.tid = call.tid AND silent.name_id = op.name_id
+    WHERE op.kind = 'kernel' AND op.name_id IN (SELECT name_id FROM _candidate)
+),
+kernel_launch AS (  -- with what the thread launched before
     SELECT call.source_id, call.pid, call.tid, call.interval_id, call.step_id, op.name_id,
         lag(op.name_id) OVER thread AS before_name_id, lag(call.step_id) OVER thread AS before_step_id,
         call.interval_id - lag(call.interval_id) OVER thread AS interval_count
-    FROM thread_call AS call JOIN launch USING (host_call_id) JOIN device_op AS op ON op.device_op_id = launch.device_op_id
-    SEMI JOIN _behind_silence AS silent ON silent.source_id = call.source_id AND silent.pid = call.pid AND silent.tid = call.tid
+    FROM (SELECT * FROM thread_call SEMI JOIN near USING (source_id, pid, tid, interval_id) WHERE is_launching) AS call
+    JOIN launch USING (host_call_id) JOIN device_op AS op ON op.device_op_id = launch.device_op_id
     WHERE op.kind = 'kernel'
     WINDOW thread AS (PARTITION BY call.source_id, call.pid, call.tid ORDER BY call.interval_id)
 ),
@@ -91,6 +107,7 @@ FROM (
 GROUP BY ALL;
 
 DROP TABLE _first_use;
+DROP TABLE _candidate;
 DROP TABLE _behind_silence;
 DROP TABLE _silent;
 
@@ -102,12 +119,13 @@ DROP TABLE _silent;
 -- While another thread of the process launches (a backward pass), the thread's silence is no pause: it begins when that one is done.
 CREATE TABLE _silence AS
 WITH called AS (  -- what a marked step does before its first call lies in the window, and is a silence of known length
-    SELECT thread_call.* REPLACE (coalesce(silence_ns, CASE WHEN contains(chosen_by, 'from the start of the marked step')
-        AND host_call_id IN (SELECT min(host_call_id) FROM thread_call GROUP BY source_id, pid, tid) THEN start_ns - from_ns END) AS silence_ns)
-    FROM thread_call, steady_window
+    SELECT call.* REPLACE (coalesce(silence_ns, CASE WHEN contains(chosen_by, 'from the start of the marked step') AND host_call_id IN (
+        SELECT min(host_call_id) FROM thread_call, steady_window WHERE contains(chosen_by, 'from the start of the marked step') GROUP BY source_id, pid, tid)
+        THEN start_ns - from_ns END) AS silence_ns)
+    FROM (SELECT * FROM thread_call WHERE silence_ns IS NULL OR silence_ns > (SELECT min(pause_ns) FROM launch_pace)) AS call, steady_window
 )
 SELECT host_call_id, called.source_id, called.pid, called.tid, called.start_ns - silence_ns AS start_ns,
-    called.start_ns AS end_ns, step_id, usual_silence_ns, pause_ns
+    called.start_ns AS end_ns, step_id, interval_id, usual_silence_ns, pause_ns
 FROM called
 JOIN launch_pace USING (source_id, pid, tid), steady_window
 WHERE silence_ns > pause_ns AND called.start_ns - silence_ns >= from_ns
@@ -115,7 +133,7 @@ WHERE silence_ns > pause_ns AND called.start_ns - silence_ns >= from_ns
         SELECT source_id, pid, tid, interval_id FROM code_load UNION ALL SELECT source_id, pid, tid, interval_id FROM graph_capture);
 
 CREATE TABLE _pause AS
-SELECT host_call_id, source_id, pid, tid, start_ns, end_ns, end_ns - start_ns AS silence_ns, step_id, usual_silence_ns
+SELECT host_call_id, source_id, pid, tid, start_ns, end_ns, end_ns - start_ns AS silence_ns, step_id, interval_id, usual_silence_ns
 FROM (
     SELECT _silence.* REPLACE (greatest(_silence.start_ns, coalesce(last.launched_ns, _silence.start_ns)) AS start_ns)
     FROM _silence ASOF LEFT JOIN (
@@ -174,9 +192,18 @@ worked AS (
     )
     GROUP BY host_call_id
 ),
-last_launch AS (
+shared AS (
+    SELECT source_id, pid FROM launching_thread GROUP BY source_id, pid HAVING count(*) > 1
+),
+last_launch AS (  -- where one thread launches, the interval before ends with it
     SELECT longest.host_call_id, longest.source_id, longest.pid, longest.end_ns, call.host_call_id AS launch_id, call.start_ns AS launch_ns
-    FROM longest ASOF JOIN (SELECT source_id, pid, host_call_id, start_ns FROM thread_call WHERE is_launching) AS call
+    FROM longest ANTI JOIN shared USING (source_id, pid)
+    JOIN thread_call AS call ON call.source_id = longest.source_id AND call.pid = longest.pid AND call.tid = longest.tid
+        AND call.interval_id = longest.interval_id - 1
+    WHERE is_launching
+    UNION ALL
+    SELECT longest.host_call_id, longest.source_id, longest.pid, longest.end_ns, call.host_call_id, call.start_ns
+    FROM longest ASOF JOIN (SELECT source_id, pid, host_call_id, start_ns FROM thread_call SEMI JOIN shared USING (source_id, pid) WHERE is_launching) AS call
         ON call.source_id = longest.source_id AND call.pid = longest.pid AND longest.end_ns > call.start_ns
 ),
 launched AS (
@@ -207,7 +234,7 @@ idle AS (
     FROM edge ASOF JOIN long_gap AS gap ON gap.source_id = edge.source_id AND gap.device_id = edge.device_id AND edge.time_ns >= gap.start_ns
     GROUP BY host_call_id
 )
-SELECT _pause.*, range_name, range_ns, is_frame, is_waiting_range, is_data_range, operator_ns, is_at_rest,
+SELECT _pause.* EXCLUDE (interval_id), range_name, range_ns, is_frame, is_waiting_range, is_data_range, operator_ns, is_at_rest,
     _pause.host_call_id IN (SELECT host_call_id FROM longest) AS is_looked_into, coalesce(idle_ns, 0)::BIGINT AS idle_ns
 FROM _pause LEFT JOIN covering USING (host_call_id) LEFT JOIN worked USING (host_call_id) LEFT JOIN rest USING (host_call_id)
 LEFT JOIN idle USING (host_call_id)
