@@ -36,20 +36,27 @@ SELECT (1.0 / greatest(2.0, 0.8 * coalesce((SELECT fp32_ratio FROM ratio), 8.0))
 -- operands. The type of the model has nothing to do with them. The product behind the softmax is the first fp32 one of the next twelve
 -- operations: where work is reordered, the projection of the values may stand between.
 CREATE TABLE fp32_attention AS
-WITH pair AS (
-    SELECT product_op_id AS device_op_id FROM softmax_between WHERE before_count <= 12 AND after_count <= 6
+WITH mixed AS MATERIALIZED (  -- where no product is narrow, or none of fp32, nothing is told
+    SELECT 1 FROM (SELECT DISTINCT precision FROM device_op WHERE family = 'gemm')
+    HAVING bool_or(precision = 'fp32') AND bool_or(coalesce(precision NOT IN ('fp32', 'tf32', 'fp64'), true))
+),
+close AS MATERIALIZED (
+    SELECT product_op_id, softmax_op_id FROM softmax_between, mixed WHERE before_count <= 12 AND after_count <= 6
+),
+pair AS (
+    SELECT product_op_id AS device_op_id FROM close
     UNION
     SELECT min(near.device_op_id)
-    FROM softmax_between JOIN device_op AS softmax ON softmax.device_op_id = softmax_op_id
+    FROM close JOIN device_op AS softmax ON softmax.device_op_id = softmax_op_id
     CROSS JOIN range(1, 13) AS twelve(place)  -- a join by range would compare every softmax with every operation of its stream
     JOIN device_op AS near ON near.device_op_id = softmax_op_id + place
         AND near.source_id = softmax.source_id AND near.device_id = softmax.device_id AND near.stream_id = softmax.stream_id
-    WHERE near.family = 'gemm' AND near.precision = 'fp32' AND before_count <= 12 AND after_count <= 6
+    WHERE near.family = 'gemm' AND near.precision = 'fp32'
     GROUP BY softmax_op_id
 ),
 other AS (
     SELECT coalesce(sum(end_ns - start_ns) FILTER (precision IN ('fp32', 'tf32', 'fp64')), 0) AS wide_ns, sum(end_ns - start_ns) AS all_ns
-    FROM device_op WHERE family = 'gemm' AND device_op_id NOT IN (SELECT device_op_id FROM pair)
+    FROM device_op, mixed WHERE family = 'gemm' AND device_op_id NOT IN (SELECT device_op_id FROM pair)
 )
 SELECT device_op_id, end_ns - start_ns AS device_ns
 FROM pair JOIN device_op USING (device_op_id), other
@@ -60,13 +67,16 @@ ORDER BY device_op_id;
 -- them, 0 where it does not; `is_wave`: enough blocks for half of the multiprocessors, and no rows or splits that read more than they compute.
 -- `unit_share`, `byte_share`: the time on 16-bit matrix units, and that of half (a quarter) of the bytes, as shares of theirs.
 CREATE VIEW wide_product AS
-SELECT op.device_op_id, op.start_ns, op.end_ns, op.precision,
-    coalesce(try_cast(regexp_extract(text.text, '(\d{2,3})x(\d{2,3})', 1) AS INTEGER)
-        * try_cast(regexp_extract(text.text, '(\d{2,3})x(\d{2,3})', 2) AS INTEGER), 0) AS tile_element_count,
-    NOT regexp_matches(lower(text.text), 'gemv|split_?k')
-        AND coalesce(op.grid_blocks, 0) >= 0.5 * coalesce((SELECT max(sm_count) FROM device), 100) AS is_wave,
+WITH named AS MATERIALIZED (  -- names are few, operations many
+    SELECT name_id, coalesce(try_cast(regexp_extract(name, '(\d{2,3})x(\d{2,3})', 1) AS INTEGER)
+        * try_cast(regexp_extract(name, '(\d{2,3})x(\d{2,3})', 2) AS INTEGER), 0) AS tile_element_count,
+        NOT regexp_matches(lower(name), 'gemv|split_?k') AS is_whole
+    FROM kernel_name WHERE precision IN ('fp32', 'fp64')
+)
+SELECT op.device_op_id, op.start_ns, op.end_ns, op.precision, tile_element_count,
+    is_whole AND coalesce(op.grid_blocks, 0) >= 0.5 * coalesce((SELECT max(sm_count) FROM device), 100) AS is_wave,
     CASE op.precision WHEN 'fp64' THEN fp64_time_share ELSE time_share END AS unit_share,
     CASE op.precision WHEN 'fp64' THEN 0.25 ELSE 0.5 END::DOUBLE AS byte_share
-FROM device_op AS op JOIN text ON text_id = name_id, steady_window, half_rate
+FROM device_op AS op JOIN named USING (name_id), steady_window, half_rate
 WHERE op.precision IN ('fp32', 'fp64') AND op.start_ns >= from_ns AND op.start_ns < until_ns
     AND op.device_op_id NOT IN (SELECT device_op_id FROM fp32_attention);
