@@ -9,17 +9,23 @@ WITH named AS (
             || '|triton_poi_fused_(_unsafe_view_|clone_|expand_|view_|unsqueeze_|transpose_|repeat_)+\d') AS is_copy
     FROM kernel_name
 ),
+worth AS MATERIALIZED (
+    SELECT 1 FROM device_op AS op LEFT JOIN named USING (name_id), steady_window
+    WHERE op.start_ns >= from_ns AND op.start_ns < until_ns AND EXISTS (SELECT 1 FROM named WHERE is_attention)
+    HAVING bool_or(coalesce(is_attention, false)) AND sum(end_ns - op.start_ns)
+        FILTER (coalesce(is_copy, copy_kind = 'dtod', false) AND end_ns - op.start_ns >= 10000) > 0.1 * sum(end_ns - op.start_ns)
+),
 inside AS (
     SELECT device_op_id, source_id, device_id, stream_id, end_ns - op.start_ns AS own_ns, coalesce(grid_blocks, size_bytes) AS size,
         coalesce(is_attention, false) AS is_attention, coalesce(is_bound, false) AS is_bound,
         coalesce(is_copy, copy_kind = 'dtod', false) AND end_ns - op.start_ns >= 10000 AS is_copy
-    FROM device_op AS op LEFT JOIN named USING (name_id), steady_window
+    FROM device_op AS op LEFT JOIN named USING (name_id), steady_window, worth
     WHERE op.start_ns >= from_ns AND op.start_ns < until_ns
 ),
-sequence AS MATERIALIZED (
+sequence AS (
     SELECT *, coalesce(sum(is_bound::INTEGER) OVER (PARTITION BY source_id, device_id, stream_id ORDER BY device_op_id
         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS block
-    FROM inside WHERE (SELECT bool_or(is_attention) AND sum(own_ns) FILTER (is_copy) > 0.1 * sum(own_ns) FROM inside)
+    FROM inside
 )
 SELECT max(device_op_id) FILTER (is_attention) AS attention_op_id, sum(own_ns) FILTER (is_attention)::BIGINT AS attention_ns,
     max(own_ns, 3) FILTER (is_copy) AS copy_ns, arg_max(device_op_id, own_ns, 2) FILTER (is_copy) AS copy_op_id, coalesce(list_unique(arg_max(size, own_ns, 2) FILTER (is_copy)) = 1, false) AS is_one_size
