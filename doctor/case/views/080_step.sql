@@ -109,22 +109,24 @@ spread AS (
         any_value(chosen_by) AS chosen_by
     FROM both_kinds GROUP BY source_id, pid HAVING count(*) > 1
 ),
+led AS MATERIALIZED (  -- by about as much time as a step takes
+    SELECT spread.*, from_ns FROM spread, steady_window WHERE first_ns - from_ns BETWEEN 0.5 * length_ns AND 1.5 * length_ns
+),
 later AS (
-    SELECT DISTINCT source_id, pid, signature, true AS is_known FROM sequence_op JOIN spread USING (source_id, pid) WHERE called_ns >= first_ns
+    SELECT DISTINCT source_id, pid, signature, true AS is_known FROM sequence_op JOIN led USING (source_id, pid) WHERE called_ns >= first_ns
 ),
 before_first AS (
     SELECT source_id, pid, count(*) FILTER (called_ns < first_ns) AS before_count,
         count(*) FILTER (called_ns < first_ns AND is_known) AS known_count,
         count(*) FILTER (called_ns >= first_ns AND called_ns < last_ns) / any_value(step_count) AS usual_count
-    FROM sequence_op JOIN spread USING (source_id, pid) LEFT JOIN later USING (source_id, pid, signature) GROUP BY source_id, pid
+    FROM sequence_op JOIN led USING (source_id, pid) LEFT JOIN later USING (source_id, pid, signature) GROUP BY source_id, pid
 ),
 -- a recording that opens within a step, or a marker at its end, leaves the first one without a start: what comes before all other steps is one
 -- too where it is as long, as much, and the same: a prefill may have as many kernels, but of other sizes
 opening AS (
-    SELECT source_id, pid, from_ns AS start_ns, first_ns AS end_ns, spread.chosen_by
-    FROM spread JOIN before_first USING (source_id, pid), steady_window
-    WHERE first_ns - from_ns BETWEEN 0.5 * length_ns AND 1.5 * length_ns AND abs(before_count - usual_count) <= 0.25 * usual_count
-        AND known_count >= 0.75 * before_count
+    SELECT source_id, pid, from_ns AS start_ns, first_ns AS end_ns, chosen_by
+    FROM led JOIN before_first USING (source_id, pid)
+    WHERE abs(before_count - usual_count) <= 0.25 * usual_count AND known_count >= 0.75 * before_count
 )
 SELECT row_number() OVER (ORDER BY start_ns, source_id, pid) - 1 AS step_id, source_id, pid, start_ns, end_ns, chosen_by,
     start_ns AS host_start_ns, end_ns AS host_end_ns
