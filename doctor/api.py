@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import duckdb
@@ -31,7 +31,7 @@ from doctor.errors import CaseError, EvidenceError, UsageError
 from doctor.readers import registry
 from doctor.readers.protocol import Progress, no_progress
 
-__all__ = ["diagnose", "load", "load_evidence", "open_case"]
+__all__ = ["diagnose", "load", "load_evidence", "open_case", "saved_as"]
 
 ProgressOfFile = Callable[[str], Progress]
 """Gives the progress callback for one file, by the name the user gave it."""
@@ -97,23 +97,35 @@ def load_evidence(
     if save is None:
         with naming_case_trouble():
             return _fill(create_working_case(size), entries, reader, progress)
+    try:
+        with saved_as(save) as partial:
+            case = create_case(partial)
+            limit_memory(case, size)
+            with contextlib.closing(_fill(case, entries, reader, progress)):
+                case.execute("CHECKPOINT")  # closing would do it too, and say nothing of a full disk
+    except (duckdb.Error, OSError) as error:
+        raise CaseError(f"cannot write {save}: {str(error).splitlines()[0]}") from error
+    case = connect(save)
+    limit_memory(case, size)
+    return case
+
+
+@contextlib.contextmanager
+def saved_as(save: Path) -> Iterator[Path]:
+    """Give a path beside `save` to write a case to: it gets that name once it is whole, and goes where it fails.
+
+    Raises:
+        CaseError: the name is taken, or was taken meanwhile.
+    """
     if save.exists():
         raise CaseError(f"{save} exists already: name another file or remove it first")
     partial = save.with_name(f".{save.name}.{os.getpid()}.partial")
     try:
-        case = create_case(partial)
-        limit_memory(case, size)
-        with contextlib.closing(_fill(case, entries, reader, progress)):
-            case.execute("CHECKPOINT")  # closing would do it too, and say nothing of a full disk
+        yield partial
         _give_name(partial, save)
-    except (duckdb.Error, OSError) as error:
-        raise CaseError(f"cannot write {save}: {str(error).splitlines()[0]}") from error
     finally:
         partial.unlink(missing_ok=True)
         partial.with_name(f"{partial.name}.wal").unlink(missing_ok=True)
-    case = connect(save)
-    limit_memory(case, size)
-    return case
 
 
 def _give_name(partial: Path, save: Path) -> None:

@@ -91,6 +91,7 @@ def _run(request: _Request) -> int:
     from doctor.api import load_evidence
     from doctor.case.derive import WindowChoice
     from doctor.case.diagnosis_queries import unread_files
+    from doctor.case.store import naming_case_trouble
     from doctor.cli.screen import presentation_for
     from doctor.diagnosis.catalogue import load_catalogue
     from doctor.diagnosis.runner import diagnose_case
@@ -109,10 +110,14 @@ def _run(request: _Request) -> int:
     with ProgressBars(is_wanted=request.has_progress) as bars, discovered(request.paths) as found:
         _say_what_was_skipped(found)
         refuse_to_replace((file.path for file in found.evidence), request.output)
-        case = load_evidence(found.evidence, request.save, request.reader, bars.file, window)
-        with _kept_when_done(request.save), closing(case), bars.stage("diagnosing"):
-            say_what_was_left_out(unread_files(case))
-            diagnosis = diagnose_case(case, rules, _options(request))
+        with _kept_when_done(request.save) as place:
+            case = load_evidence(found.evidence, place, request.reader, bars.file, window)
+            with closing(case), bars.stage("diagnosing"):
+                say_what_was_left_out(unread_files(case))
+                diagnosis = diagnose_case(case, rules, _options(request))
+                if place is not None:
+                    with naming_case_trouble():
+                        case.execute("CHECKPOINT")  # closing would do it too, and say nothing of a full disk
         is_on_screen = request.output_format == "terminal" and request.output is None
         if not is_on_screen and (line := other_runs_line_as_typed(diagnosis)):
             say(line)
@@ -125,15 +130,18 @@ def _run(request: _Request) -> int:
 
 
 @contextmanager
-def _kept_when_done(saved: Path | None) -> Iterator[None]:
-    """A case that could not be diagnosed is not kept: it would stand in the way of the next attempt."""
-    try:
-        yield
-    except BaseException:
-        if saved is not None:
-            saved.unlink(missing_ok=True)
-            saved.with_name(f"{saved.name}.wal").unlink(missing_ok=True)
-        raise
+def _kept_when_done(save: Path | None) -> Iterator[Path | None]:
+    """Where to write the case. One that cannot be diagnosed is not kept: it would stand in the way of the next attempt.
+
+    Nor has one its name before: another process that saves under it would end over a case that may never be whole.
+    """
+    from doctor.api import saved_as
+
+    if save is None:
+        yield None
+        return
+    with saved_as(save) as place:
+        yield place
 
 
 def _check(request: _Request) -> None:

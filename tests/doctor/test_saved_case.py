@@ -12,7 +12,7 @@ import pytest
 
 import doctor
 from doctor.api import load_evidence
-from doctor.case.derive import WindowChoice, derive
+from doctor.case.derive import WindowChoice, derive, is_derived
 from doctor.case.schema import SCHEMA_VERSION
 from doctor.case.store import create_case
 from doctor.cli.main import main
@@ -125,6 +125,42 @@ def test_who_saves_second_leaves_the_case_of_the_first(tmp_path: Path) -> None:
     assert "another process has saved it meanwhile" in line
     assert [path.name for path in tmp_path.iterdir()] == ["case.duckdb"]
     assert (tmp_path / "case.duckdb").read_text() == "of another process"
+
+
+def test_of_two_that_save_at_once_one_saves_and_the_other_says_so_and_nothing_else_is_left(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "doctor.cli.main", "diagnose", str(TRACE), "--save", "case.duckdb"]
+    both = [
+        subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    said = {process.communicate()[1]: process.returncode for process in both}
+    assert sorted(said.values()) == [0, 2]
+    (line,) = next(words for words, code in said.items() if code == 2).splitlines()
+    assert "case.duckdb exists already" in line
+    assert [path.name for path in tmp_path.iterdir()] == ["case.duckdb"]
+    with closing(doctor.open_case(tmp_path / "case.duckdb")) as case:
+        assert is_derived(case, WindowChoice())
+
+
+SEES = """
+import sys
+from pathlib import Path
+from doctor.cli.main import main
+from doctor.diagnosis import runner
+judge = runner.diagnose_case
+def looking(*arguments):
+    print(Path("case.duckdb").exists(), Path("case.duckdb.wal").exists(), file=sys.stderr)
+    return judge(*arguments)
+runner.diagnose_case = looking
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_case_has_its_name_once_it_is_diagnosed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SEES, "diagnose", str(TRACE), "--save", "case.duckdb"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "False False\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["case.duckdb"]
 
 
 @pytest.mark.parametrize("name", ["md:kept.duckdb", "sqlite:kept.duckdb", "http:kept.duckdb"])
