@@ -10,13 +10,14 @@ Source: max-plus algebra, Baccelli, Cohen, Olsder and Quadrat, "Synchronization 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from doctor.case.arrays.columns import IN_CACHE, gather, slices
 from doctor.replay.intervals import running_end
-from doctor.replay.run import Flag, Int, Real, Run, Waits
+from doctor.replay.run import Calls, Flag, Int, Real, Run, Waits
 
 
 @dataclass(frozen=True)
@@ -161,29 +162,66 @@ def replay(run: Run, cut: Plan) -> Schedule:
 
 def _weigh(run: Run, cut: Plan) -> _Weights:
     calls, ops, waits = run.calls, run.ops, run.waits
-    clock = np.add(calls.silence, calls.own, dtype=np.float64)  # in place from here on: there may be millions
-    np.cumsum(clock, out=clock)
-    resumed = np.where(cut.resumed_after >= 0, clock[cut.resumed_after], 0.0) if len(clock) else np.zeros(0)
-    device_clock = np.add(ops.distance, ops.duration, dtype=np.float64)
-    np.maximum(device_clock, 0.0, out=device_clock)
-    growth_of_first = device_clock[cut.first]
-    np.cumsum(device_clock, out=device_clock)
-    clock -= calls.own  # when each call began
-    reach = np.empty(len(device_clock))
-    for part in slices(len(reach), IN_CACHE):
-        now = np.subtract(clock[ops.call[part]], resumed[cut.segment[part]], out=reach[part])
-        now += ops.latency[part]
-        now += ops.duration[part]
-        now -= device_clock[part]
-    before = device_clock[cut.first] - growth_of_first
+    began, resumed = _host_clock(calls, cut)
+    count = len(cut.first)
+    before, until_last, farthest = np.empty(count), np.empty(count), np.empty(count)
+    clock = 0.0
+    for part, firsts, lasts in zip(*_parts(len(ops.call), cut.first, cut.last), strict=True):
+        device_clock = np.add(ops.distance[part], ops.duration[part], dtype=np.float64)
+        np.maximum(device_clock, 0.0, out=device_clock)
+        first = cut.first[firsts] - part.start
+        growth_of_first = device_clock[first]
+        device_clock[:1] += clock  # added up in the order of all operations
+        np.cumsum(device_clock, out=device_clock)
+        clock = device_clock[-1] if len(device_clock) else clock
+        before[firsts] = device_clock[first] - growth_of_first
+        until_last[lasts] = device_clock[cut.last[lasts] - part.start]
+        reach = began[ops.call[part]]
+        reach -= resumed[cut.segment[part]]
+        reach += ops.latency[part]
+        reach += ops.duration[part]
+        reach -= device_clock
+        _farthest(reach, first, firsts, farthest)
     return _Weights(
-        device_clock[cut.last] - before,
-        (np.maximum.reduceat(reach, cut.first) if len(cut.first) else reach) + device_clock[cut.last],
+        until_last - before,
+        farthest + until_last,
         ops.source_distance[cut.first] - ops.distance[cut.first],
-        clock[waits.call] - resumed[cut.wait_segment],
+        began[waits.call] - resumed[cut.wait_segment],
         calls.own[waits.call],
         np.where(waits.is_active, waits.lag, -np.inf),
     )
+
+
+def _host_clock(calls: Calls, cut: Plan) -> tuple[Real, Real]:
+    """When each call began and each segment resumed, if no call waited. Part by part: there may be ten million."""
+    began, resumed = np.empty(len(calls.own)), np.zeros(len(cut.resumed_after))
+    clock = 0.0
+    for part, behind in zip(*_parts(len(began), cut.resumed_after), strict=True):
+        ended = np.add(calls.silence[part], calls.own[part], dtype=np.float64, out=began[part])
+        ended[:1] += clock
+        np.cumsum(ended, out=ended)
+        clock = ended[-1] if len(ended) else clock
+        resumed[behind] = ended[cut.resumed_after[behind] - part.start]
+        ended -= calls.own[part]
+    return began, resumed
+
+
+def _parts(count: int, *ascending: Int) -> Iterator[Sequence[slice]]:
+    """Parts of so many rows that stay in the cache, then of each list of rows which entries lie in each part."""
+    parts = list(slices(count, IN_CACHE))
+    yield parts
+    for rows in ascending:
+        edges = np.searchsorted(rows, [part.start for part in parts]).tolist()
+        yield [slice(first, last) for first, last in zip(edges, (*edges[1:], len(rows)), strict=True)]
+
+
+def _farthest(reach: Real, first: Int, pieces: slice, farthest: Real) -> None:
+    """Largest reach of each piece that begins in a part, or that goes on in it."""
+    going_on = reach[: first[0]] if len(first) else reach
+    if len(going_on):
+        farthest[pieces.start - 1] = max(farthest[pieces.start - 1], going_on.max())
+    if len(first):
+        farthest[pieces] = np.maximum.reduceat(reach, first)
 
 
 def _pass(cut: Plan, waits: Waits, weights: _Weights) -> tuple[list[float], list[float]]:
