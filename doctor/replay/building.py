@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from doctor.case.arrays.columns import gather, in_groups, in_order
+from doctor.case.arrays.columns import IN_CACHE, gather, in_groups, in_order, slices
 from doctor.case.replay_queries import RecordedCalls, RecordedOps, Recording
 from doctor.replay.collectives import find_meetings, split
 from doctor.replay.intervals import running_end
 from doctor.replay.run import Calls, Flag, Int, Ops, Real, Run, index_by_id, position_of
 from doctor.replay.waiting import Processes, find_waits
+
+_Number = TypeVar("_Number", bound=np.generic)
 
 HOST_CAUSED_NS = 10_000.0
 """An operation that starts within this time after its launch returned was waited for by the device."""
@@ -55,32 +60,31 @@ def build_run(recording: Recording) -> Run:
 def _order_calls(recorded: RecordedCalls) -> Calls:
     """Sort by thread and put a virtual call before each thread's first."""
     thread_count = len(recorded.launcher_process)
-    thread = np.concatenate((np.arange(thread_count, dtype=np.int32), recorded.launcher))
-    # calls of one thread lie in order; another order for them would cost a copy of each column
-    order = in_groups(thread, thread_count)
+    order = in_groups(recorded.launcher, thread_count)
+    bounds = np.concatenate(([0], np.cumsum(np.bincount(recorded.launcher, minlength=thread_count)))).tolist()
 
-    def whole(values: Int) -> Int:
-        return in_order(np.concatenate((np.full(thread_count, -1, dtype=values.dtype), values)), order)
+    def behind_virtual(values: npt.NDArray[_Number], virtual: int) -> npt.NDArray[_Number]:
+        ordered = np.empty(len(values) + thread_count, dtype=values.dtype)
+        for thread, (first, last) in enumerate(pairwise(bounds)):
+            of_thread = slice(first, last) if isinstance(order, slice) else order[first:last]
+            ordered[first + thread] = virtual
+            ordered[first + thread + 1 : last + thread + 1] = in_order(values, of_thread)
+        return ordered
 
-    def real(values: Real) -> Real:
-        return in_order(np.concatenate((np.zeros(thread_count), values)), order)
-
-    start, end = real(recorded.start_ns()), real(recorded.end_ns())
-    thread = in_order(thread, order)
-    silence = start.astype(np.float32)
-    silence[1:] = start[1:] - end[:-1]
-    silence[:1] = 0.0
-    silence[1:][thread[1:] != thread[:-1]] = 0.0
+    start, end = behind_virtual(recorded.start_ns(), 0), behind_virtual(recorded.end_ns(), 0)
+    silence = np.zeros(len(start), dtype=np.float32)
+    np.subtract(start[1:], end[:-1], out=silence[1:])
+    silence[[first + thread for thread, first in enumerate(bounds[:-1])]] = 0.0
     np.maximum(silence, 0.0, out=silence)
     return Calls(
-        whole(recorded.host_call_id()),
-        thread,
+        behind_virtual(recorded.host_call_id(), -1),
+        np.repeat(np.arange(thread_count, dtype=np.int32), np.diff(bounds) + 1),
         start,
         end,
         silence,
-        (end - start).astype(np.float32),
-        whole(recorded.name()),
-        whole(recorded.correlation_id()),
+        np.subtract(end, start, out=np.empty(len(start), dtype=np.float32)),
+        behind_virtual(recorded.name(), -1),
+        behind_virtual(recorded.correlation_id(), -1),
     )
 
 
@@ -105,7 +109,7 @@ def _order_ops(recording: Recording, recorded: RecordedOps, calls: Calls) -> tup
         call,
         start,
         end,
-        (end - start).astype(np.float32),
+        np.subtract(end, start, out=np.empty(count, dtype=np.float32)),
         latency=np.zeros(count, dtype=np.float32),
         distance=np.zeros(count, dtype=np.float32),
         source=np.full(count, -1, dtype=np.int32),
@@ -147,19 +151,24 @@ def _home(launched: Int, stream: Int, stream_process: Int, calls: Calls) -> Int:
 
 def _launched_before(launched: Int, host_call_id: Int, thread: Int, calls: Calls) -> Int:
     """Work whose launch came before the window stands in the queue when it opens: the thread's virtual call has it."""
-    in_window = calls.call_id[calls.call_id >= 0]
-    if not len(in_window):
+    least = calls.call_id.min(initial=np.iinfo(calls.call_id.dtype).max, where=calls.call_id >= 0)
+    before = np.flatnonzero((launched < 0) & (host_call_id >= 0) & (host_call_id < least))
+    if not len(before) or calls.call_id.max() < 0:
         return launched
-    is_before = (launched < 0) & (host_call_id >= 0) & (host_call_id < in_window.min())
-    first = np.searchsorted(calls.thread, np.arange(int(thread.max(initial=-1)) + 1)).astype(launched.dtype)
-    return np.where(is_before, gather(first, thread), launched)
+    virtual = np.searchsorted(calls.thread, np.arange(int(thread.max(initial=-1)) + 1)).astype(launched.dtype)
+    found = launched.copy()
+    found[before] = virtual[thread[before]]
+    return found
 
 
 def _tie_to_clock(launched: Int, start: Real, thread: Int, calls: Calls) -> Int:
     """The launching call, or for operations without one the last call of the thread that began before they did."""
+    unlaunched = np.flatnonzero(launched < 0)
+    if not len(unlaunched):
+        return launched
     call = launched.copy()
-    for one in np.unique(thread[launched < 0]):
-        tied = np.flatnonzero((launched < 0) & (thread == one))
+    for one in np.unique(thread[unlaunched]):
+        tied = unlaunched[thread[unlaunched] == one]
         first, last = np.searchsorted(calls.thread, (one, one + 1))
         call[tied] = first + np.searchsorted(calls.start[first:last], start[tied], side="right") - 1
     return call
@@ -167,8 +176,11 @@ def _tie_to_clock(launched: Int, start: Real, thread: Int, calls: Calls) -> Int:
 
 def _never_after_followers(call: Int, stream: Int, calls: Calls) -> Int:
     """Make each thread's calls ascend along a stream: tied work comes no later than what queues behind it."""
-    ascending = call.copy()
     thread = gather(calls.thread, call)
+    is_same_stream = stream[1:] == stream[:-1]
+    if not (is_same_stream & ((call[1:] < call[:-1]) | (thread[1:] != thread[:-1]))).any():
+        return call  # one thread a stream, and nothing to put right: as most recordings are
+    ascending = call.copy()
     order = np.lexsort((thread, stream))  # in order within each stream and thread
     bounds = np.flatnonzero((np.diff(stream[order]) != 0) | (np.diff(thread[order]) != 0)) + 1
     for first, last in zip((0, *bounds), (*bounds, len(call)), strict=True):
@@ -179,48 +191,65 @@ def _never_after_followers(call: Int, stream: Int, calls: Calls) -> Int:
 
 def _tell_cause(ops: Ops, calls: Calls, stream_device: Int) -> _Timing:
     """Why each operation started when it did: its launch, its stream, another stream, or itself."""
-    after_launch = (ops.start - gather(calls.end, ops.call)).astype(np.float32)
+    after_launch = _since(calls.end, ops)
     gap, is_first = _gap_in_stream(ops)
-    follows_sibling = _follows_sibling(ops)
     is_late_node = _is_late_node(ops, len(calls.call_id))
     is_launched = ~ops.is_tied & (after_launch < HOST_CAUSED_NS) & ~is_late_node
     is_queued = ~ops.is_tied & ~is_launched & ~is_first & (gap < QUEUED_NS)
     source = _find_sources(ops, stream_device, ~ops.is_tied & ~is_launched & ~is_queued)
     # inside one graph only the device can be late; and what stood in the queue longer than it waited behind the one
     # before started when that one had ended, not so and so long after its launch
-    stood = after_launch - gap
-    is_queued |= ~ops.is_tied & (source < 0) & (follows_sibling | (~is_launched & ~is_first & (stood > gap)))
-    is_crossing = source >= 0
+    stood = np.subtract(after_launch, gap, out=after_launch)
+    is_queued |= ~ops.is_tied & (source < 0) & (_follows_sibling(ops) | (~is_launched & ~is_first & (stood > gap)))
+    del after_launch, stood
 
-    observed = (ops.start - gather(calls.start, ops.call)).astype(np.float32)
-    usual = median_by_group(observed, latency_class(ops), is_launched, DEFAULT_LATENCY_NS)
-    latency = np.where(is_queued | is_crossing, np.minimum(usual, observed), observed)
-    distance = np.where(is_queued, gap, np.minimum(np.float32(IDLE_DISTANCE_NS), gap))
+    latency = _since(calls.start, ops)
+    kind = latency_class(ops)
+    usual = _medians(latency, kind, is_launched, DEFAULT_LATENCY_NS)
+    crossing = np.flatnonzero(source >= 0)
+    for part in slices(len(source), IN_CACHE):
+        late = np.flatnonzero(is_queued[part] | (source[part] >= 0))
+        latency[part][late] = np.minimum(usual[kind[part][late]], latency[part][late])
+    idle = np.flatnonzero(~is_queued)
+    gap[idle] = np.minimum(np.float32(IDLE_DISTANCE_NS), gap[idle])
     source_distance = np.zeros(len(source), dtype=np.float32)
-    source_distance[is_crossing] = ops.start[is_crossing] - ops.end[source[is_crossing]]
-    return _Timing(latency, distance, source, source_distance, is_queued)
+    source_distance[crossing] = ops.start[crossing] - ops.end[source[crossing]]
+    return _Timing(latency, gap, source, source_distance, is_queued)
+
+
+def _since(time_of_call: Real, ops: Ops) -> Real:
+    """From a time of its call to the start of each operation, in ns."""
+    since = np.empty(len(ops.call), dtype=np.float32)
+    for part in slices(len(since), IN_CACHE):
+        np.subtract(ops.start[part], time_of_call[ops.call[part]], out=since[part])
+    return since
 
 
 def latency_class(ops: Ops) -> Int:
     """Operations whose launches take about as long: by kind, those of graph launches apart."""
-    return ops.kind + 4 * ops.is_graph
+    return ops.kind + np.int8(4) * ops.is_graph
 
 
 def median_by_group(values: Real, group: Int, among: Flag, default: float) -> Real:
     """Median of `values` over the elements in `among` with the same small group number, for every element."""
+    return gather(_medians(values, group, among, default), group)
+
+
+def _medians(values: Real, group: Int, among: Flag, default: float) -> Real:
+    """Median of each group number, `default` where nothing of it is in `among`."""
     medians = np.full(int(group.max(initial=-1)) + 1, default, dtype=values.dtype)
-    for one in np.unique(group[among]):
+    for one in np.flatnonzero(np.bincount(group[among])) if len(group) else ():
         medians[one] = np.median(values[among & (group == one)])
-    return gather(medians, group)
+    return medians
 
 
 def _gap_in_stream(ops: Ops) -> tuple[Real, Flag]:
     """Time from the latest end before it in its stream to each start; 0 for the first of a stream."""
     latest = running_end(ops.stream, ops.end)
     is_first = np.ones(len(ops.op_id), dtype=np.bool_)
-    is_first[1:] = ops.stream[1:] != ops.stream[:-1]
+    np.not_equal(ops.stream[1:], ops.stream[:-1], out=is_first[1:])
     gap = np.zeros(len(ops.op_id), dtype=np.float32)
-    gap[1:] = ops.start[1:] - latest[:-1]
+    np.subtract(ops.start[1:], latest[:-1], out=gap[1:])
     gap[is_first] = 0.0
     return gap, is_first
 
@@ -247,18 +276,23 @@ def _is_late_node(ops: Ops, call_count: int) -> Flag:
 def _find_sources(ops: Ops, stream_device: Int, among: Flag) -> Int:
     """Operation of another stream of the device that ended last before the start, within 20 us, or -1."""
     source = np.full(len(ops.op_id), -1, dtype=np.int32)
-    device = gather(stream_device, ops.stream)
-    for one in np.unique(device[among]):
-        members = np.flatnonzero(device == one)
-        by_end = members[np.argsort(ops.end[members], kind="stable")]
-        late = np.flatnonzero(among & (device == one))
-        place = np.searchsorted(ops.end[by_end], ops.start[late], side="right") - 1
+    late = np.flatnonzero(among)
+    device = stream_device[ops.stream[late]]
+    bounds = np.searchsorted(ops.stream, np.arange(len(stream_device) + 1)).tolist()
+    for one in np.unique(device):
+        streams = [(bounds[stream], bounds[stream + 1]) for stream in np.flatnonzero(stream_device == one)]
+        if sum(last > first for first, last in streams) < 2:
+            continue  # there is no other stream to wait for
+        here = late[device == one]
+        members = np.concatenate([np.arange(first, last, dtype=np.int32) for first, last in streams])
+        by_end = members[np.argsort(gather(ops.end, members), kind="stable")]
+        place = np.searchsorted(gather(ops.end, by_end), ops.start[here], side="right") - 1
         found = by_end[np.maximum(place, 0)]
         is_real = (
             (place >= 0)
-            & (ops.start[late] - ops.end[found] < CROSS_STREAM_NS)
-            & (ops.stream[found] != ops.stream[late])
-            & (ops.start[found] < ops.start[late])
+            & (ops.start[here] - ops.end[found] < CROSS_STREAM_NS)
+            & (ops.stream[found] != ops.stream[here])
+            & (ops.start[found] < ops.start[here])
         )
-        source[late[is_real]] = found[is_real]
+        source[here[is_real]] = found[is_real]
     return source

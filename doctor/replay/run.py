@@ -161,6 +161,7 @@ def position_of(sorted_positions: Int, ids: Int) -> Int:
 def index_by_id(ids: Int) -> Int:
     """Table from id to position, without negative ids. Ids are row numbers, so the table is as long as the case."""
     table = np.full(int(ids.max(initial=-1)) + 1, -1, dtype=np.int32)
-    named = ids >= 0
-    table[ids[named]] = np.flatnonzero(named)
+    for part in slices(len(ids), IN_CACHE):
+        named = np.flatnonzero(ids[part] >= 0)
+        table[ids[part][named]] = part.start + named
     return table

@@ -8,11 +8,12 @@ Launches wait for their own kernels where nearly all of them return only when th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from doctor.case.arrays.columns import gather
+from doctor.case.arrays.columns import IN_CACHE, gather, slices
 from doctor.case.replay_queries import CallNames
 from doctor.replay.intervals import running_end
 from doctor.replay.run import Calls, Flag, Int, Ops, Real, Waits
@@ -63,11 +64,12 @@ def of_class(calls: Calls, names: CallNames, wanted: tuple[str, ...]) -> Flag:
 def find_waits(calls: Calls, ops: Ops, processes: Processes, names: CallNames) -> tuple[Calls, Waits]:
     """The waits, and the calls with their own times without waiting."""
     latest = running_end(ops.stream, ops.end)
+    streams = _streams(calls, ops, processes)
     pairs = _merge(
         _await_copies(calls, ops, latest, of_class(calls, names, ("copy",)), names),
         _await_launches(calls, ops, latest, of_class(calls, names, ("launch",))),
-        _await_streams(calls, ops, latest, processes, names),
-        _await_events(calls, ops, latest, processes, names),
+        _await_streams(calls, ops, latest, processes, streams, names),
+        _await_events(calls, ops, latest, processes, streams, names),
     )
     return _own_times(calls, latest, pairs)
 
@@ -87,13 +89,21 @@ def _await_copies(calls: Calls, ops: Ops, latest: Real, is_copy: Flag, names: Ca
 
 def _await_launches(calls: Calls, ops: Ops, latest: Real, is_launch: Flag) -> _Awaited:
     """Launches that hold the host until their kernels have ended: nearly all of them, or none."""
-    own = np.flatnonzero(~ops.is_tied & gather(is_launch, ops.call))
-    call = gather(ops.call, own)
-    is_held = gather(latest, own) <= gather(calls.end, call)
-    is_held &= gather(ops.start, own) >= gather(calls.start, call) + LEAST_START_NS
-    held = own[is_held]
-    held = held if len(held) >= WAITING_LAUNCHES * len(own) else held[:0]
-    return _Awaited(ops.call[held], held, np.ones(len(held), dtype=np.bool_))
+    is_own = ~ops.is_tied & gather(is_launch, ops.call)
+    count = np.count_nonzero(is_own)
+    least, missed = WAITING_LAUNCHES * count, 0
+    held = []
+    for part in slices(len(is_own), IN_CACHE):
+        own = part.start + np.flatnonzero(is_own[part])
+        call = ops.call[own]
+        is_held = (latest[own] <= calls.end[call]) & (ops.start[own] >= calls.start[call] + LEAST_START_NS)
+        held.append(own[is_held])
+        missed += len(own) - len(held[-1])
+        if missed > count - least:
+            break
+    found = np.concatenate(held)
+    found = found if len(found) >= least else found[:0]
+    return _Awaited(ops.call[found], found, np.ones(len(found), dtype=np.bool_))
 
 
 def _ends_within(calls: Calls, call: Int, end: Real) -> Flag:
@@ -126,7 +136,9 @@ def _is_of_one_stream(calls: Calls, names: CallNames) -> Flag:
     return gather(is_one, calls.name)
 
 
-def _await_streams(calls: Calls, ops: Ops, latest: Real, processes: Processes, names: CallNames) -> _Awaited:
+def _await_streams(
+    calls: Calls, ops: Ops, latest: Real, processes: Processes, streams: Sequence[_Stream], names: CallNames
+) -> _Awaited:
     """Synchronisations and allocations: the last operation of every stream that drained meanwhile."""
     is_sync = of_class(calls, names, ("sync",)) & ~_is_event_wait(calls, names)
     is_alloc = of_class(calls, names, ("alloc",))
@@ -135,7 +147,7 @@ def _await_streams(calls: Calls, ops: Ops, latest: Real, processes: Processes, n
     is_all_idle = np.ones(len(waiting), dtype=np.bool_)
     newest, newest_launch = np.full(len(waiting), -1), np.full(len(waiting), -np.inf)
     is_of_one = _is_of_one_stream(calls, names)[waiting]
-    for stream in _streams(calls, ops, processes):
+    for stream in streams:
         last = _last_launched(calls, processes, stream, waiting)
         is_any = (last >= 0) & (~is_of_one | np.isin(calls.thread[waiting], stream.users))
         is_drained = is_any & (latest[last] <= calls.end[waiting] + CLOCK_SLACK_NS)
@@ -154,12 +166,14 @@ def _await_streams(calls: Calls, ops: Ops, latest: Real, processes: Processes, n
     return _Awaited(call, np.concatenate((op, newest[quiet])), np.zeros(len(call), dtype=np.bool_))
 
 
-def _await_events(calls: Calls, ops: Ops, latest: Real, processes: Processes, names: CallNames) -> _Awaited:
+def _await_events(
+    calls: Calls, ops: Ops, latest: Real, processes: Processes, streams: Sequence[_Stream], names: CallNames
+) -> _Awaited:
     """Event synchronisations: the operation that ended last before the return, in whatever stream."""
     waiting = np.flatnonzero(_is_event_wait(calls, names) & (calls.end > calls.start))
     best = np.full(len(waiting), -1, dtype=np.int64)
     best_end = calls.start[waiting].copy()
-    for stream in _streams(calls, ops, processes):
+    for stream in streams:
         launched = _last_launched(calls, processes, stream, waiting)
         ended = np.searchsorted(latest[stream.first : stream.last], calls.end[waiting] + CLOCK_SLACK_NS, side="right")
         last = np.minimum(launched, stream.first + ended - 1)
