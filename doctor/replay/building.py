@@ -278,7 +278,7 @@ def _find_sources(ops: Ops, stream_device: Int, among: Flag) -> Int:
     source = np.full(len(ops.op_id), -1, dtype=np.int32)
     late = np.flatnonzero(among)
     device = stream_device[ops.stream[late]]
-    bounds = np.searchsorted(ops.stream, np.arange(len(stream_device) + 1)).tolist()
+    bounds = np.searchsorted(ops.stream, np.arange(len(stream_device) + 1, dtype=ops.stream.dtype)).tolist()
     for one in np.unique(device):
         streams = [(bounds[stream], bounds[stream + 1]) for stream in np.flatnonzero(stream_device == one)]
         if sum(last > first for first, last in streams) < 2:

@@ -112,7 +112,8 @@ def _ends_within(calls: Calls, call: Int, end: Real) -> Flag:
 
 def _streams(calls: Calls, ops: Ops, processes: Processes) -> list[_Stream]:
     """The streams that hold operations."""
-    bounds = np.searchsorted(ops.stream, np.arange(len(processes.of_stream) + 1)).tolist()
+    streams = np.arange(len(processes.of_stream) + 1, dtype=ops.stream.dtype)  # of another type: a copy of all
+    bounds = np.searchsorted(ops.stream, streams).tolist()
     found = []
     for process, first, last in zip(processes.of_stream.tolist(), bounds[:-1], bounds[1:], strict=True):
         if last > first:

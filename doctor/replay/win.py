@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import duckdb
 import numpy as np
@@ -65,6 +66,8 @@ class Replay:
         self._recorded, names = _read_run(connection, window_start_ns, window_end_ns)
         give_back()
         self._recorded_work: Real | None = None
+        streams = np.arange(len(self._recorded.stream_device) + 1, dtype=self._recorded.ops.stream.dtype)
+        self._stream_bounds: list[int] = np.searchsorted(self._recorded.ops.stream, streams).tolist()
         with ThreadPoolExecutor(1, "doctor-replays") as beside:
             medians = beside.submit(with_class_medians, self._recorded)
             self._plan, self._places = plan(self._recorded), Places.of(self._recorded)
@@ -168,9 +171,10 @@ class Replay:
         return float((self._busy_ns * share).max(initial=0.0))
 
     def _work(self, run: Run) -> Real:
-        in_place = slice(0, len(self._recorded.ops.op_id))  # moved operations follow behind
-        device = gather(run.stream_device, run.ops.stream[in_place]) + 1  # 0 where ranks meet
-        work = np.bincount(device, run.ops.duration[in_place], minlength=len(self._busy_ns) + 1)
+        streams = pairwise(self._stream_bounds)  # moved operations follow behind them
+        of_stream = [run.ops.duration[first:last].sum(dtype=np.float64) for first, last in streams]
+        device = self._recorded.stream_device + 1  # 0 where ranks meet
+        work = np.bincount(device, of_stream, minlength=len(self._busy_ns) + 1)
         return np.asarray(work[1:], dtype=np.float64)
 
 

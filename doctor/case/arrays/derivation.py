@@ -31,6 +31,8 @@ FROM step, steady_window GROUP BY source_id, pid, from_ns HAVING min(host_start_
 
 _ARRAYS = "arrays of the derivation"
 _CALLS = "arrays of the calls"
+_OPS = "arrays of the operations"
+"""Behind the steps, what is made of calls and what is made of operations need not wait for each other."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +87,17 @@ class Derivation:
             self._feed("080_step", self._step, {"device_op", "steady_window"}),
             self._feed("090_device_busy", self._device_busy, {"steady_window"}),
             self._feed("100_usual_step", self._usual_step, {"step", "steady_window"}),
-            self._feed("102_host_call", self._host_call, {"step", "steady_window", "usual_step", "launching_thread"}),
-            self._feed("103_launcher", self._launcher),
-            self._feed("104_launch_interval", self._launch_interval),
-            self._feed("120_piece", self._piece),
-            self._feed("150_step_work", self._step_work, {"device_op"}),
-            self._feed("155_softmax_between", self._softmax_between, {"device_op", "steady_window"}),
+            self._feed(
+                "102_host_call",
+                self._host_call,
+                {_ARRAYS, "step", "steady_window", "usual_step", "launching_thread"},
+                _CALLS,
+            ),
+            self._feed("103_launcher", self._launcher, {_ARRAYS}, _CALLS),
+            self._feed("104_launch_interval", self._launch_interval, {_ARRAYS}, _CALLS),
+            self._feed("120_piece", self._piece, {_ARRAYS}, _OPS),
+            self._feed("150_step_work", self._step_work, {_ARRAYS, "device_op"}, _OPS),
+            self._feed("155_softmax_between", self._softmax_between, {_ARRAYS, "device_op", "steady_window"}, _OPS),
         ]
         self.feeds = {feed.name: feed for feed in feeds}
 
