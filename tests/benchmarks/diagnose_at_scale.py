@@ -24,12 +24,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from tests.benchmarks.replicate import replicate_kineto, replicate_sqlite
 from tests.benchmarks.replicate_report import replicate_report
 from tests.support.samples import SAMPLES
 
 DEFAULT_SIZE = 5_000_000
 SHARES = (4, 2, 1)
+PROBED_BYTES = 2**29
+SETTLING_SECONDS = 6.0
+"""Time after which a host has taken free pages back, if it does."""
 NSYS = SAMPLES / "launch-bound-decode-nsys-report"
 EXPORT = NSYS / "launch-sick.sqlite.gz"
 KINETO = SAMPLES / "launch-bound-decode-torch-trace" / "launch-sick.pt.trace.json.gz"
@@ -124,6 +129,21 @@ def rows(name: str, kind: Kind, size: int) -> Iterator[str]:
         )
 
 
+def fresh_memory() -> tuple[float, float]:
+    """Seconds that a GB of memory takes when it is first written to, untouched for a while and right after its use.
+
+    A host that takes free pages back makes the first ten times the second, and `doctor` the slower against a reference
+    that takes less memory: ratios of two machines can be compared only beside these.
+    """
+    time.sleep(SETTLING_SECONDS)
+    taken = []
+    for _ in range(2):
+        began = time.perf_counter()
+        np.full(PROBED_BYTES, 1, dtype=np.uint8)
+        taken.append((time.perf_counter() - began) / PROBED_BYTES * 1e9)
+    return taken[0], taken[1]
+
+
 def _cells(cost: Cost) -> str:
     return f"{cost.wall:.1f} s | {cost.cpu:.1f} s | {cost.peak / 1024:.2f} GiB"
 
@@ -154,9 +174,9 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", choices=sorted(KINDS), default=list(KINDS))
     parser.add_argument("--sqlite", type=Path, help="an export to repeat, in place of the sample")
     options = parser.parse_args()
-    print(
-        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start, {os.getloadavg()[2]:.1f} in 15 minutes\n"
-    )
+    load = os.getloadavg()
+    print(f"{os.cpu_count()} cores, load {load[0]:.1f} at the start, {load[2]:.1f} in 15 minutes")
+    print("memory, first written to: {:.1f} s a GB, {:.1f} right after use\n".format(*fresh_memory()))
     print(f"| {' | '.join(HEADINGS)} |\n|{'---|' * len(HEADINGS)}", flush=True)
     for name in options.kinds:
         kind = KINDS[name]
