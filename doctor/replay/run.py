@@ -151,10 +151,15 @@ def to_replay(run: Run) -> Run:
 
 def position_of(sorted_positions: Int, ids: Int) -> Int:
     """Place of every id in a table indexed by id (see `index_by_id`), -1 where it is not there."""
+    count = len(sorted_positions)
     position = np.full(len(ids), -1, dtype=sorted_positions.dtype)
     for part in slices(len(ids), IN_CACHE):
-        known = np.flatnonzero((ids[part] >= 0) & (ids[part] < len(sorted_positions)))
-        position[part][known] = sorted_positions[ids[part][known]]
+        here = ids[part]
+        if here.min(initial=count) >= 0 and here.max(initial=-1) < count:  # mostly all are there
+            sorted_positions.take(here, out=position[part], mode="wrap")
+        else:
+            known = np.flatnonzero((here >= 0) & (here < count))
+            position[part][known] = sorted_positions[here[known]]
     return position
 
 
