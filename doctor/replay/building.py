@@ -221,7 +221,7 @@ def _since(time_of_call: Real, ops: Ops) -> Real:
     """From a time of its call to the start of each operation, in ns."""
     since = np.empty(len(ops.call), dtype=np.float32)
     for part in slices(len(since), IN_CACHE):
-        np.subtract(ops.start[part], time_of_call[ops.call[part]], out=since[part])
+        np.subtract(ops.start[part], gather(time_of_call, ops.call[part]), out=since[part])
     return since
 
 

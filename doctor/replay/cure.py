@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import duckdb
 import numpy as np
 
-from doctor.case.arrays.columns import IN_CACHE, slices
+from doctor.case.arrays.columns import IN_CACHE, gather, slices
 from doctor.case.replay_queries import read_rows
 from doctor.errors import CatalogueError
 from doctor.replay.run import Int, Ops, Real, Run, Waits, index_by_id, position_of
@@ -98,7 +98,7 @@ def with_own_times(run: Run, silence: Real, own: Real) -> Run:
     latency = ops.latency.copy()
     for part in slices(len(latency), IN_CACHE):  # what is made on the way stays small enough for the processor's cache
         call, had = ops.call[part], latency[part]
-        was, now = calls.own[call], own[call]
+        was, now = gather(calls.own, call), gather(own, call)
         changed = np.flatnonzero((was != now) & ~ops.is_tied[part] & np.isfinite(had))
         was, now, left = was[changed], now[changed], had[changed]
         had[changed] = np.where(left < was, left * now / np.maximum(was, 1e-9), left - was + now)

@@ -176,8 +176,8 @@ def _weigh(run: Run, cut: Plan) -> _Weights:
         clock = device_clock[-1] if len(device_clock) else clock
         before[firsts] = device_clock[first] - growth_of_first
         until_last[lasts] = device_clock[cut.last[lasts] - part.start]
-        reach = began[ops.call[part]]
-        reach -= resumed[cut.segment[part]]
+        reach = gather(began, ops.call[part])
+        reach -= gather(resumed, cut.segment[part])
         reach += ops.latency[part]
         reach += ops.duration[part]
         reach -= device_clock
