@@ -25,9 +25,9 @@ from doctor.case.batch import SourceFacts, TableBatch
 from doctor.case.misfits import Misfits
 from doctor.case.possible import Column, possible
 
-GROUP_ROWS = 2 * 122_880
-"""Rows of two groups of DuckDB's: whole groups are compressed at once, each on a core of its own; smaller batches are
-written twice."""
+GROUP_ROWS = 122_880
+"""Rows of a group of DuckDB's, which is compressed at once; smaller batches are written twice. Two groups at a time
+would take a core each, of which the reader needs one."""
 
 
 class CaseLoader:
