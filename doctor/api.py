@@ -123,6 +123,8 @@ def saved_as(save: Path) -> Iterator[Path]:
     try:
         yield partial
         _give_name(partial, save)
+    except CaseError as error:
+        raise CaseError(str(error).replace(partial.name, save.name)) from error
     finally:
         partial.unlink(missing_ok=True)
         partial.with_name(f"{partial.name}.wal").unlink(missing_ok=True)
