@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from doctor.case.arrays.calls import HostCalls
-from doctor.case.arrays.columns import UNKNOWN, Code, Int, gather, nullable, scatter, slices, spelled
+from doctor.case.arrays.columns import IN_CACHE, UNKNOWN, Code, Int, gather, nullable, scatter, slices, spelled
 from doctor.case.arrays.operations import DeviceOps
 
 
@@ -76,9 +76,12 @@ def times_of_call(ops: DeviceOps, calls: HostCalls, launched_by: Code) -> Int:
 
 def with_launches(gaps: pa.Table, calls: HostCalls, launched_by: Code) -> pa.Table:
     """Gaps, with the end of the launch, copy or memory set that launched what ended each; NULL where it was none."""
-    call = launched_by[gaps.column("next_device_op_id").to_numpy()]
-    launched = np.full(len(call), UNKNOWN)
-    known = np.flatnonzero(call >= 0)
-    known = known[calls.names.in_class("launch", "memset", "copy")[calls.name[call[known]]]]
-    launched[known] = calls.end[call[known]]
+    next_op = gaps.column("next_device_op_id").to_numpy()
+    is_told = calls.names.in_class("launch", "memset", "copy")
+    launched = np.full(len(next_op), UNKNOWN)
+    for part in slices(len(next_op), IN_CACHE):
+        call = launched_by[next_op[part]]
+        known = np.flatnonzero(call >= 0)
+        known = known[is_told[calls.name[call[known]]]]
+        launched[part][known] = calls.end[call[known]]
     return gaps.append_column("launched_ns", nullable(launched))

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from doctor.case.arrays.columns import (
-    UNKNOWN,
+    IN_CACHE,
     Code,
     Flag,
     Int,
     bounds_of,
     by_group,
     gather,
-    reached_before,
+    slices,
     spelled,
 )
-from doctor.case.tasks import each
 
 COPIES = ("memcpy", "memset")
 
@@ -86,40 +86,71 @@ class DeviceTime:
     busy: pa.Table
 
 
+@dataclass
+class _Union:
+    """Intervals that are joined as they come, in order of start.
+
+    Attributes:
+        reached: ns, until when they reach; at first where the union begins.
+        idle_ns: time until then that none of them covers.
+    """
+
+    reached: int
+    idle_ns: int = 0
+
+    def join(self, start: Int, end: Int) -> Int:
+        """Join some more; returns until when those before each of them reach."""
+        reached = np.maximum.accumulate(np.concatenate((np.asarray([self.reached]), end)))
+        self.reached = int(reached[-1])
+        self.idle_ns += int(np.maximum(start - reached[:-1], 0).sum())
+        return np.asarray(reached[:-1])
+
+
 def device_time(ops: DeviceOps, from_ns: int, until_ns: int) -> DeviceTime:
     """Gaps and busy times of every device that works in the window; concurrent streams count once."""
-    inside = np.flatnonzero((ops.end > from_ns) & (ops.start < until_ns))
-    inside = inside[by_group(ops.device[inside], len(ops.devices))]
-    device = ops.device[inside]
-    bounds = bounds_of(device, len(ops.devices))
-    start, end = np.maximum(ops.start[inside], from_ns), np.minimum(ops.end[inside], until_ns)
-    busy_until = reached_before(end, bounds)
-    gap_start = np.where(busy_until == UNKNOWN, from_ns, busy_until)
-    gap = np.flatnonzero(start > gap_start)
-    gaps = {
-        **_devices(ops, device[gap]),
-        "start_ns": gap_start[gap],
-        "end_ns": start[gap],
-        "next_device_op_id": inside[gap],
-    }
-    is_kernel = gather(~ops.is_of(*COPIES), ops.family[inside])
-    is_compute = gather(~ops.is_of(*COPIES, "collective"), ops.family[inside])
-    seen = np.flatnonzero(np.diff(bounds))
-    unions = each(lambda among: _covered(start, end, bounds, among), (np.ones_like(is_kernel), is_kernel, is_compute))
-    busy = {
-        **_devices(ops, seen.astype(np.int32)),
-        **{name: values[seen] for name, values in zip(("busy_ns", "kernel_ns", "compute_ns"), unions, strict=True)},
-    }
-    return DeviceTime(pa.table(gaps), pa.table(busy))
-
-
-def _covered(start: Int, end: Int, bounds: Int, among: Flag) -> Int:
-    """Length of the union of the intervals in `among`, of each group."""
-    until = reached_before(np.where(among, end, UNKNOWN), bounds)
-    new = np.maximum(end - np.maximum(start, until), 0)
-    new[~among] = 0
-    total = np.concatenate(([0], np.cumsum(new)))
-    return total[bounds[1:]] - total[bounds[:-1]]
+    count = len(ops.devices)
+    among = {"kernel_ns": ~ops.is_of(*COPIES), "compute_ns": ~ops.is_of(*COPIES, "collective")}
+    unions = {name: [_Union(from_ns) for _ in range(count)] for name in ("busy_ns", *among)}
+    gaps: list[list[tuple[Int, Code]]] = [[] for _ in range(count)]
+    for part in slices(int(np.searchsorted(ops.start, until_ns)), IN_CACHE):
+        inside = np.flatnonzero(ops.end[part] > from_ns)
+        inside = inside[by_group(ops.device[part][inside], count)]
+        start, end = np.maximum(ops.start[part][inside], from_ns), np.minimum(ops.end[part][inside], until_ns)
+        bounds, family = bounds_of(ops.device[part][inside], count), ops.family[part][inside]
+        for device in np.flatnonzero(np.diff(bounds)).tolist():
+            own = slice(bounds[device], bounds[device + 1])
+            busy_until = unions["busy_ns"][device].join(start[own], end[own])
+            gap = np.flatnonzero(start[own] > busy_until)
+            gaps[device].append((busy_until[gap], (part.start + inside[own][gap]).astype(np.int32)))
+            for name, is_among in among.items():
+                here = np.flatnonzero(is_among[family[own]])
+                unions[name][device].join(start[own][here], end[own][here])
+    seen = np.asarray([device for device in range(count) if gaps[device]], dtype=np.int32)
+    gap_count = [sum(len(next_op) for _, next_op in gaps[device]) for device in seen]
+    begins, next_ops = zip(*chain.from_iterable(gaps), strict=True) if len(seen) else ((), ())
+    del gaps
+    next_op = np.concatenate((np.zeros(0, dtype=np.int32), *next_ops))
+    return DeviceTime(
+        pa.table(
+            {
+                **_devices(ops, np.repeat(seen, gap_count)),
+                "start_ns": np.concatenate((np.zeros(0, dtype=np.int64), *begins)),
+                "end_ns": np.maximum(gather(ops.start, next_op), from_ns),
+                "next_device_op_id": next_op.astype(np.int64),
+            }
+        ),
+        pa.table(
+            {
+                **_devices(ops, seen),
+                **{
+                    name: np.asarray(
+                        [of_device[one].reached - from_ns - of_device[one].idle_ns for one in seen], dtype=np.int64
+                    )
+                    for name, of_device in unions.items()
+                },
+            }
+        ),
+    )
 
 
 def _devices(ops: DeviceOps, device: Code) -> dict[str, pa.Array]:
