@@ -155,7 +155,8 @@ def _launched_before(launched: Int, host_call_id: Int, thread: Int, calls: Calls
     before = np.flatnonzero((launched < 0) & (host_call_id >= 0) & (host_call_id < least))
     if not len(before) or calls.call_id.max() < 0:
         return launched
-    virtual = np.searchsorted(calls.thread, np.arange(int(thread.max(initial=-1)) + 1)).astype(launched.dtype)
+    threads = np.arange(int(thread.max(initial=-1)) + 1, dtype=calls.thread.dtype)
+    virtual = np.searchsorted(calls.thread, threads).astype(launched.dtype)
     found = launched.copy()
     found[before] = virtual[thread[before]]
     return found

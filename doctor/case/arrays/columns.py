@@ -203,7 +203,8 @@ def _place(ascending: Int, values: Int) -> npt.NDArray[np.signedinteger]:
 
 def bounds_of(sorted_code: Code, count: int) -> Int:
     """Where each of `count` groups begins among rows in order of group, and where the last ends."""
-    return np.searchsorted(sorted_code, np.arange(count + 1)).astype(np.int64)
+    groups = np.arange(count + 1, dtype=sorted_code.dtype)  # of another type: a copy of all rows
+    return np.searchsorted(sorted_code, groups).astype(np.int64)
 
 
 def in_groups(code: Code, count: int) -> Code | slice:

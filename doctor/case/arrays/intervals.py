@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 from doctor.case.arrays.calls import HostCalls
 from doctor.case.arrays.columns import (
+    IN_CACHE,
     UNKNOWN,
     Code,
     Flag,
@@ -63,12 +65,15 @@ def thread_calls(calls: HostCalls, launched_by: Code, step: Code, window: tuple[
     if not is_launching.all():
         here = at = at[gather(is_launching, calls.thread[first:last])]
     silence, thread = calls.silence[here], calls.thread[here]
-    is_told = (silence != UNKNOWN) & (calls.start[here] - silence >= window[0])
-    order = by_group(thread, len(calls.threads.keys)).astype(np.int32)
+    start, told = calls.start[here], np.full(len(at), UNKNOWN)
+    for part in slices(len(at), IN_CACHE):
+        is_told = (silence[part] != UNKNOWN) & (start[part] - silence[part] >= window[0])
+        np.copyto(told[part], silence[part], where=is_told)
+    order = by_group(thread, len(calls.threads.keys)).astype(np.int32, copy=False)
     bounds = bounds_of(gather(thread, order), len(calls.threads.keys))
     return ThreadCalls(
         at,
-        np.where(is_told, silence, UNKNOWN),
+        told,
         op_count,
         _launches_before(op_count[here] > 0, order, bounds),
         step[here],
@@ -79,9 +84,11 @@ def thread_calls(calls: HostCalls, launched_by: Code, step: Code, window: tuple[
 
 def _launches_before(is_launching: Flag, order: Code, bounds: Int) -> Code:
     """Launches of its thread before each call."""
-    launching = gather(is_launching, order).astype(np.int32)
-    before = np.cumsum(launching, dtype=np.int32) - launching
-    before -= np.repeat(np.append(before, 0)[bounds[:-1]], np.diff(bounds))
+    launching = gather(is_launching, order)
+    before = np.cumsum(launching, dtype=np.int32)
+    before -= launching
+    for first, last in pairwise(bounds.tolist()):
+        before[first:last] -= before[first] if last > first else 0
     interval = np.empty(len(order), dtype=np.int32)
     scatter(before, order, into=interval)
     return interval

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from doctor.case.arrays.columns import Code, Int, Real, medians
+from doctor.case.arrays.columns import IN_CACHE, Code, Int, Real, gather, medians, slices
 from doctor.case.arrays.markers import OpSequence
 from doctor.case.arrays.operations import DeviceOps
 from doctor.case.arrays.steps import NO_STEP
@@ -23,13 +23,16 @@ LEAST_ATTENTIONS = 2
 
 def cut_steps(ops: DeviceOps, sequence: OpSequence, step: Code) -> tuple[pa.Table, pa.Table]:
     """Rows of `piece_step` and `piece_op`; `step` is that of each operation of the sequence."""
-    inside = np.flatnonzero(step != NO_STEP)
-    inside = inside[np.argsort(step[inside], kind="stable")]
-    first = np.flatnonzero(np.diff(step[inside], prepend=NO_STEP))
+    inside = np.flatnonzero(step != NO_STEP).astype(np.int32)
+    step_inside = gather(step, inside)
+    if (step_inside[1:] < step_inside[:-1]).any():  # steps of one process follow each other
+        inside = gather(inside, np.argsort(step_inside, kind="stable"))
+    del step_inside
+    first = np.flatnonzero(np.diff(gather(step, inside), prepend=np.int32(NO_STEP)))
     size = np.diff(np.append(first, len(inside)))
-    of = np.repeat(np.arange(len(first)), size)
-    signature = sequence.signature[inside]
-    family = ops.family[sequence.span()][inside]
+    of = np.repeat(np.arange(len(first), dtype=np.int32), size)
+    signature = gather(sequence.signature, inside)
+    family = gather(ops.family[sequence.span()], inside)
     is_product = ops.is_of(*PRODUCTS)[family]
     piece_count, distance = _distances(of, signature, np.flatnonzero(is_product), len(first))
     alike = _alike_shares(of, signature, first, distance)
@@ -53,7 +56,7 @@ def cut_steps(ops: DeviceOps, sequence: OpSequence, step: Code) -> tuple[pa.Tabl
         ),
         pa.table(
             {
-                "device_op_id": sequence.first + inside[row],
+                "device_op_id": sequence.first + inside[row].astype(np.int64),
                 "step_id": step_id[of[row]],
                 "piece": piece,
                 "piece_count": piece_count[of[row]],
@@ -62,10 +65,10 @@ def cut_steps(ops: DeviceOps, sequence: OpSequence, step: Code) -> tuple[pa.Tabl
     )
 
 
-def _distances(of: Int, signature: Code, product: Int, step_count: int) -> tuple[Int, Int]:
+def _distances(of: Code, signature: Code, product: Int, step_count: int) -> tuple[Int, Int]:
     """How often the rarest matrix product of each step comes, and its usual distance; 0 where a step is not cut."""
     piece_count, distance = np.zeros(step_count, dtype=np.int64), np.zeros(step_count, dtype=np.int64)
-    group = (of[product] << 32) | signature[product]
+    group = (of[product].astype(np.int64) << 32) | signature[product]
     order = np.argsort(group, kind="stable")
     group, row = group[order], product[order]
     first = np.flatnonzero(np.diff(group, prepend=-1))
@@ -92,11 +95,16 @@ def _ranks(count: Int) -> Int:
     return np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
 
 
-def _alike_shares(of: Int, signature: Code, first: Int, distance: Int) -> Real:
+def _alike_shares(of: Code, signature: Code, first: Int, distance: Int) -> Real:
     """Share of operations that are like the one a distance before, NaN where nothing can be compared."""
-    row = np.flatnonzero(distance[of] > 0)
-    row = row[row - first[of[row]] >= distance[of[row]]]
-    same = signature[row] == signature[row - distance[of[row]]]
-    compared = np.bincount(of[row], minlength=len(first))
-    alike = np.bincount(of[row], same, len(first))
+    compared, alike, is_told = np.zeros(len(first), dtype=np.int64), np.zeros(len(first)), distance > 0
+    for part in slices(len(of), IN_CACHE):
+        row = part.start + np.flatnonzero(is_told[of[part]])
+        row = row[row - first[of[row]] >= distance[of[row]]]
+        if len(row):
+            same = signature[row] == signature[row - distance[of[row]]]
+            least = int(of[row[0]])  # steps ascend
+            here = slice(least, int(of[row[-1]]) + 1)
+            compared[here] += np.bincount(of[row] - least)
+            alike[here] += np.bincount(of[row] - least, same)
     return np.where(compared > 0, alike / np.maximum(compared, 1), np.nan)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from doctor.case.arrays.columns import UNKNOWN, Code, Int, rows_of, spelled, whole
+from doctor.case.arrays.columns import IN_CACHE, UNKNOWN, Code, Int, rows_of, slices, spelled, whole
 from doctor.case.arrays.operations import DeviceOps, process_columns
 
 NO_STEP = np.iinfo(np.int32).min
@@ -35,15 +35,15 @@ class Steps:
     def at(self, processes: tuple[tuple[int | None, ...], ...], process: Code, time: Int) -> Code:
         """Step of each moment of a process, `NO_STEP` between steps."""
         found = np.full(len(time), NO_STEP, dtype=np.int32)
-        for number, key in enumerate(processes):
-            if key not in self.of_process or None in key:
-                continue
-            start, end, step_id = self.of_process[key]
-            here = rows_of(process, number, len(processes))
-            moment = time[here]
-            place = np.searchsorted(start, moment, side="right") - 1
-            is_in = (place >= 0) & (moment < end[place])
-            found[here] = np.where(is_in, step_id[place], NO_STEP)
+        known = [at for at, key in enumerate(processes) if key in self.of_process and None not in key]
+        for part in slices(len(time), IN_CACHE):
+            for number in known:
+                start, end, step_id = self.of_process[processes[number]]
+                here = rows_of(process[part], number, len(processes))
+                moment = time[part][here]
+                place = np.searchsorted(start, moment, side="right") - 1
+                is_in = (place >= 0) & (moment < end[place])
+                found[part][here] = np.where(is_in, step_id[place], NO_STEP)
         return found
 
 
@@ -110,15 +110,19 @@ def held_until(ops: DeviceOps, launched_by: Code, returned: Int) -> Int:
 
 def step_work(ops: DeviceOps, blocks: Int, step_of_op: Code) -> pa.Table:
     """Operations, their device time in ns and their thread blocks, by step and family of work."""
-    at = np.flatnonzero(step_of_op >= 0)
-    group = step_of_op[at].astype(np.int64) * len(ops.families) + ops.family[at]
-    size = int(group.max(initial=-1)) + 1
-    count = np.bincount(group, minlength=size)
-    device_ns = np.bincount(group, ops.end[at] - ops.start[at], size)
-    rows_blocks = np.bincount(group, np.where(blocks[at] == UNKNOWN, 0, blocks[at]), size)
+    size = (int(step_of_op.max(initial=-1)) + 1) * len(ops.families)
+    count, any_op = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
+    device_ns, rows_blocks = np.zeros(size), np.zeros(size)
+    for part in slices(len(step_of_op), IN_CACHE):
+        at = part.start + np.flatnonzero(step_of_op[part] >= 0)
+        group = step_of_op[at].astype(np.int64) * len(ops.families) + ops.family[at]
+        least = int(group.min(initial=size))
+        until = slice(least, int(group.max(initial=least - 1)) + 1)
+        count[until] += np.bincount(group - least)
+        device_ns[until] += np.bincount(group - least, ops.end[at] - ops.start[at])
+        rows_blocks[until] += np.bincount(group - least, np.where(blocks[at] == UNKNOWN, 0, blocks[at]))
+        any_op[group] = at
     there = np.flatnonzero(count)
-    any_op = np.empty(size, dtype=np.int64)
-    any_op[group] = at
     return pa.table(
         {
             "step_id": there // len(ops.families),
