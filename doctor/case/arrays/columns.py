@@ -51,13 +51,17 @@ class Scan:
         [(self.count,)] = connection.execute(f"SELECT count(*) {self._rows}").fetchall()
 
     def column(self, expression: str, kind: npt.DTypeLike) -> npt.NDArray[Any]:
-        """An expression without NULL, of every row: put in its place part by part, so that it is there but once."""
+        """An expression without NULL, of every row."""
         values = np.empty(self.count, dtype=kind)
+        self.fill(values, expression)
+        return values
+
+    def fill(self, values: npt.NDArray[Any], expression: str) -> None:
+        """Put an expression without NULL, of every row, in its place part by part, so that it is there but once."""
         first = 0
         for part in self._connection.sql(f"SELECT {expression} AS it {self._rows}").to_arrow_reader(SLICE_ROWS):
             values[first : first + part.num_rows] = part.column(0).to_numpy(zero_copy_only=False)
             first += part.num_rows
-        return values
 
     def whole(self, expression: str) -> Int:
         """Whole numbers, `UNKNOWN` where NULL, of every row."""
@@ -228,6 +232,8 @@ def by_start(start: Int, ties: Callable[[Code], Sequence[npt.NDArray[Any]]]) -> 
 
     A stable sort is quick where rows are nearly in order, as those of a recording are.
     """
+    if (start[1:] > start[:-1]).all():
+        return np.arange(len(start), dtype=np.int32)
     order = np.argsort(start, kind="stable").astype(np.int32)
     ascending = gather(start, order)
     tied = np.flatnonzero(ascending[1:] == ascending[:-1])

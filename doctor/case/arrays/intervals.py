@@ -129,7 +129,10 @@ def _spread(here: ThreadCalls, values: Code, part: slice) -> Code:
     """Values of the calls of launching threads among a part of all calls, `NO_STEP` at the others."""
     spread = np.full(part.stop - part.start, NO_STEP, dtype=np.int32)
     first, last = np.searchsorted(here.call, (part.start, part.stop)).tolist()
-    spread[here.call[first:last] - part.start] = values[first:last]
+    if first < last:
+        place = here.call[first:last] - part.start
+        is_whole = place[-1] - place[0] == last - first - 1  # all threads launch
+        spread[slice(place[0], place[-1] + 1) if is_whole else place] = values[first:last]
     return spread
 
 

@@ -36,7 +36,7 @@ def cut_steps(ops: DeviceOps, sequence: OpSequence, step: Code) -> tuple[pa.Tabl
     is_product = ops.is_of(*PRODUCTS)[family]
     piece_count, distance = _distances(of, signature, np.flatnonzero(is_product), len(first))
     alike = _alike_shares(of, signature, first, distance)
-    attention_count = np.bincount(of, ops.is_of("attention")[family], len(first))
+    attention_count = np.bincount(of[ops.is_of("attention")[family]], minlength=len(first))
     is_of_layers = (attention_count > 0) & (attention_count < LEAST_ATTENTIONS * piece_count)
     cut = np.flatnonzero((alike >= LEAST_ALIKE_SHARE) & ~is_of_layers)
     is_cut = np.zeros(len(first), dtype=np.bool_)

@@ -85,7 +85,10 @@ class _Tables:
 
     def column(self, expression: str) -> Int:
         """Whole numbers of every row, `UNKNOWN` where NULL."""
-        return _joined([scan.whole(expression) for scan in self.scans.values()])
+        values = np.empty(len(self.kind), dtype=np.int64)
+        for first, scan in zip(self.first.tolist(), self.scans.values(), strict=True):
+            scan.fill(values[first : first + scan.count], f"coalesce({expression}, {UNKNOWN:d})")
+        return values
 
     def columns(self, expressions: Mapping[str, str], kind: npt.DTypeLike, missing: int) -> dict[int, Any]:
         """A column that not all tables have, `missing` where NULL; of those only in which it tells anything."""
@@ -261,12 +264,6 @@ def _projected(place: Groups, *digits: int) -> Groups:
     number = {key: at for at, key in enumerate(keys)}
     renamed = [number[tuple(key[digit] for digit in digits)] for key in place.keys]
     return Groups(gather(np.asarray(renamed, dtype=np.int32), place.code), keys)
-
-
-def _joined(parts: Sequence[Int]) -> Int:
-    if len(parts) == 1:
-        return parts[0]
-    return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
 
 def _members(connection: duckdb.DuckDBPyConnection, enumeration: str) -> tuple[str, ...]:
