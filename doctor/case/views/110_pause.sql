@@ -104,7 +104,8 @@ FROM (
     FROM _behind_silence JOIN _first_use ON _first_use.source_id = _behind_silence.source_id AND _first_use.pid = _behind_silence.pid
         AND _first_use.tid = _behind_silence.tid AND _first_use.interval_id = _behind_silence.kernel_interval_id
 )
-GROUP BY ALL;
+GROUP BY ALL
+ORDER BY source_id, pid, tid, interval_id;
 
 DROP TABLE _first_use;
 DROP TABLE _candidate;

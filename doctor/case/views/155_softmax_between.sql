@@ -15,7 +15,8 @@ safe AS (  -- PyTorch's softmax for rows that are wholly masked: tests and a cho
     GROUP BY product_op_id HAVING bool_or(is_test)
 )
 SELECT product_op_id, before_count, after_count - coalesce(safe_count, 0) AS after_count, softmax_op_id, after_op_id
-FROM softmax LEFT JOIN safe USING (product_op_id);
+FROM softmax LEFT JOIN safe USING (product_op_id)
+ORDER BY softmax_op_id;
 
 CREATE TABLE between_products AS
 SELECT device_op_id, product_op_id FROM inner_kernel
