@@ -11,12 +11,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import resources
 
 import duckdb
 
+from doctor.case.arrays.columns import Coded
 from doctor.case.arrays.derivation import Derivation, Feed, Relations
 from doctor.case.arrays.freed import give_back
 from doctor.case.store import naming_case_trouble
@@ -146,13 +147,15 @@ def _scripted(sql: str, feed: Feed | None) -> Task:
 
 @contextmanager
 def _registered(connection: duckdb.DuckDBPyConnection, relations: Relations) -> Iterator[None]:
-    for name, rows in relations.items():
-        connection.register(name, rows)
-    try:
+    with ExitStack() as registered:
+        for name, rows in relations.items():
+            placed = f"{name}_coded" if isinstance(rows, Coded) else name
+            connection.register(placed, rows.rows if isinstance(rows, Coded) else rows)
+            registered.callback(connection.unregister, placed)
+            if isinstance(rows, Coded):
+                connection.execute(f"CREATE TEMP VIEW {name} AS {rows.spelled(placed)}")
+                registered.callback(connection.execute, f"DROP VIEW {name}")
         yield
-    finally:
-        for name in relations:
-            connection.unregister(name)
 
 
 def derived_tables() -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeVar
@@ -17,6 +17,8 @@ Int = npt.NDArray[np.int64]
 Code = npt.NDArray[np.int32]
 Real = npt.NDArray[np.float64]
 Flag = npt.NDArray[np.bool_]
+Words = Mapping[str, tuple[str, Sequence[str]]]
+"""Of columns that are numbers the enumeration, and its words in order of number."""
 _Number = TypeVar("_Number", bound=np.generic)
 
 SLICE_ROWS = 4 * 122_880
@@ -87,6 +89,28 @@ def streamed(parts: Iterator[pa.Table]) -> pa.RecordBatchReader:
     first = next(parts)
     batches = (batch for part in chain((first,), parts) for batch in part.to_batches())
     return pa.RecordBatchReader.from_batches(first.schema, batches)
+
+
+@dataclass(frozen=True)
+class Coded:
+    """Rows that name the words of enumerations by numbers: DuckDB would take a text for each of millions of rows first.
+
+    Attributes:
+        rows: as they come.
+        words: of each such column; NULL where no word has the number.
+    """
+
+    rows: pa.RecordBatchReader
+    words: Words
+
+    def spelled(self, relation: str) -> str:
+        """A SELECT of these rows, which stand under the name `relation`, with the words in place of the numbers."""
+        columns = []
+        for column, (enumeration, words) in self.words.items():
+            cases = " ".join(f"WHEN {at:d} THEN '{word}'::{enumeration}" for at, word in enumerate(words))
+            spelled = f"CASE {column} {cases} END" if words else "NULL"
+            columns.append(f"({spelled})::{enumeration} AS {column}")
+        return f"SELECT * REPLACE ({', '.join(columns)}) FROM {relation}"
 
 
 def slices(count: int, size: int = SLICE_ROWS) -> Iterator[slice]:

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from doctor.case.arrays import attention, intervals, launchers, launches, markers, operations, pieces, steps, work_order
 from doctor.case.arrays import calls as host_calls
-from doctor.case.arrays.columns import Code, Flag, Int, Scan, fetch, gather, streamed, whole
+from doctor.case.arrays.columns import Code, Coded, Flag, Int, Scan, fetch, gather, streamed, whole
 from doctor.case.arrays.steps import NO_STEP
 
-Relations = Mapping[str, pa.Table | pa.RecordBatchReader]
+Relations = Mapping[str, pa.Table | pa.RecordBatchReader | Coded]
 
 _STEPS = "SELECT step_id, source_id, pid, host_start_ns AS start_ns, host_end_ns AS end_ns FROM step"
 _STEPS_AND_BEFORE = f"""
@@ -50,7 +50,7 @@ class Feed:
     compute: Callable[[duckdb.DuckDBPyConnection], Relations]
     reads: frozenset[str]
     makes: frozenset[str]
-    _made: dict[str, pa.Table | pa.RecordBatchReader] = field(default_factory=dict)
+    _made: dict[str, pa.Table | pa.RecordBatchReader | Coded] = field(default_factory=dict)
 
     def make(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Make the arrays and keep the relations."""
@@ -115,8 +115,8 @@ class Derivation:
         return {}
 
     def _device_work(self, connection: duckdb.DuckDBPyConnection) -> Relations:
-        self._ops, rows = work_order.read_work(connection)
-        return {"ordered_work": streamed(rows)}
+        self._ops, rows, words = work_order.read_work(connection)
+        return {"ordered_work": Coded(streamed(rows), words)}
 
     def _launch(self, connection: duckdb.DuckDBPyConnection) -> Relations:
         self._launched_by = launches.launching_calls(self._calls, self._ops)
@@ -169,7 +169,8 @@ class Derivation:
         step = found.at(threads.processes, process, self._calls.start)
         self._thread_calls = intervals.thread_calls(self._calls, self._launched_by, step, self._window(connection))
         main, usual = self._main_threads(connection), self._usual_steps(connection)
-        return {"outermost_call": streamed(intervals.as_rows(self._calls, self._thread_calls, main, usual))}
+        rows = intervals.as_rows(self._calls, self._thread_calls, main, usual)
+        return {"outermost_call": Coded(streamed(rows), intervals.WORDS)}
 
     def _launcher(self, connection: duckdb.DuckDBPyConnection) -> Relations:
         return {"launcher_thread": launchers.as_rows(self._calls, self._thread_calls)}

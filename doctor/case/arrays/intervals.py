@@ -28,6 +28,9 @@ from doctor.case.arrays.columns import (
 )
 from doctor.case.arrays.steps import NO_STEP
 
+CALL_CLASSES = ("launch", "graph", "sync", "copy", "memset", "alloc", "module", "capture", "event", "other")
+WORDS = {"call_class": ("call_kind", CALL_CLASSES), "step_kind": ("step_likeness", ("unusual", "usual"))}
+"""Of columns of the table `host_call` that are numbers of words."""
 _MEANS = ("sync", "alloc", "copy")
 LONG_INTERVAL_NS = 1_000_000
 
@@ -97,6 +100,7 @@ def _launches_before(is_launching: Flag, order: Code, bounds: Int) -> Code:
 def as_rows(calls: HostCalls, here: ThreadCalls, main_threads: Flag, is_usual_step: Flag) -> Iterator[pa.Table]:
     """Columns of the table `host_call`, part by part; `is_usual_step` is indexed by step id."""
     names, keys = calls.names, calls.threads.keys
+    call_class = np.asarray([CALL_CLASSES.index(one) for one in names.call_class], dtype=np.int8)
     for part in slices(len(calls.start)):
         thread, name = calls.thread[part], calls.name[part]
         step, interval = _spread(here, here.step, part), _spread(here, here.interval, part)
@@ -114,12 +118,12 @@ def as_rows(calls: HostCalls, here: ThreadCalls, main_threads: Flag, is_usual_st
                 "correlation_id": nullable(calls.correlation[part]),
                 "name_id": spelled(name, names.name_id.tolist(), pa.int32()),
                 "base_name": spelled(name, names.base_name, pa.string()),
-                "call_class": spelled(name, names.call_class, pa.string()),
+                "call_class": gather(call_class, name),
                 "is_blocking_copy": spelled(name, names.is_blocking_copy, pa.bool_()),
                 "silence_ns": nullable(calls.silence[part]),
                 "op_count": here.op_count[part],
                 "step_id": pa.array(step, mask=step == NO_STEP),
-                "step_kind": spelled(kind, ("unusual", "usual"), pa.string()),
+                "step_kind": kind,
                 "interval_id": pa.array(interval, mask=interval == NO_STEP),
             }
         )

@@ -21,6 +21,7 @@ from doctor.case.arrays.columns import (
     Groups,
     Int,
     Scan,
+    Words,
     by_start,
     fetch,
     gather,
@@ -170,16 +171,15 @@ class _Details:
         here = {at: np.flatnonzero(kind == at) for at in np.unique(kind).tolist()}
         wide = {name: nullable(_spread(columns, row, here, UNKNOWN, np.int64)) for name, columns in self.wide.items()}
         enumerated = {
-            name: spelled(_spread(columns, row, here, -1, np.int8), self.words[name], pa.string())
-            for name, columns in self.enumerated.items()
+            name: pa.array(_spread(columns, row, here, -1, np.int8)) for name, columns in self.enumerated.items()
         }
         return wide | enumerated
 
 
-def read_work(connection: duckdb.DuckDBPyConnection) -> tuple[DeviceOps, Iterator[pa.Table]]:
+def read_work(connection: duckdb.DuckDBPyConnection) -> tuple[DeviceOps, Iterator[pa.Table], Words]:
     """Operations of the diagnosed sources on the case's clock, and the rows of `device_op`, made part by part.
 
-    Both are in order of start, end, source and stream.
+    Both are in order of start, end, source and stream. Third, the words that columns of the rows name by numbers.
     """
     sources = connection.execute(_SOURCES).fetchall()
     tables = _Tables.of(connection, [source_id for source_id, _ in sources])
@@ -191,7 +191,14 @@ def read_work(connection: duckdb.DuckDBPyConnection) -> tuple[DeviceOps, Iterato
     start, end = gather(start, order), gather(end, order)
     place = Groups(gather(places.code, order), places.keys)
     ops = _operations(tables, order, place, start, end, names)
-    return ops, _rows(tables, order, place, names, ops, _Details.of(connection, tables))
+    details = _Details.of(connection, tables)
+    words: Words = {
+        "kind": ("work_kind", tables.kinds),
+        "family": ("work_family", names.families),
+        "precision": ("work_precision", names.precisions),
+        **{column: (_ENUMERATED[column], known) for column, known in details.words.items()},
+    }
+    return ops, _rows(tables, order, place, names, ops, details), words
 
 
 def _operations(tables: _Tables, order: Code, place: Groups, start: Int, end: Int, names: _Names) -> DeviceOps:
@@ -229,13 +236,13 @@ def _rows(
                 "pid": spelled(here, of_place[1], pa.int64()),
                 "device_id": spelled(here, of_place[2], pa.int32()),
                 "stream_id": spelled(here, of_place[3], pa.int64()),
-                "kind": spelled(kind, tables.kinds, pa.string()),
+                "kind": kind,
                 "start_ns": ops.start[part],
                 "end_ns": ops.end[part],
                 "correlation_id": nullable(ops.correlation[part]),
                 "name_id": pa.array(name, mask=name < 0),
-                "family": spelled(family.astype(np.int8), names.families, pa.string()),
-                "precision": spelled(names.precision[name], names.precisions, pa.string()),
+                "family": family,
+                "precision": names.precision[name],
                 **details.of_rows(kind, row),
             }
         )

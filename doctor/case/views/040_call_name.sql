@@ -2,6 +2,9 @@
 --   call_class: launch, graph, sync, copy, memset, alloc, module, capture, event, other
 CREATE TYPE IF NOT EXISTS call_kind AS ENUM ('launch', 'graph', 'sync', 'copy', 'memset', 'alloc', 'module', 'capture', 'event', 'other');
 
+-- What calls say of the steps that they fall in, which their rows are made with.
+CREATE TYPE IF NOT EXISTS step_likeness AS ENUM ('usual', 'unusual');
+
 CREATE TABLE call_name AS
 WITH used AS (
     SELECT DISTINCT name_id FROM api_call

@@ -3,8 +3,6 @@
 -- they fall in and the launch-to-launch interval they belong to (an interval ends with the call that launches device work).
 -- step_kind: usual (a step with about the usual number of device operations), unusual (any other step, such as a prefill), NULL outside steps.
 -- Reads the relation outermost_call (doctor.case.arrays.intervals).
-CREATE TYPE IF NOT EXISTS step_likeness AS ENUM ('usual', 'unusual');
-
 CREATE TABLE host_call AS
 SELECT host_call_id, source_id, pid, tid, is_main, start_ns, end_ns, correlation_id, name_id, base_name::call_function AS base_name,
     call_class::call_kind AS call_class, is_blocking_copy, silence_ns, op_count::BIGINT AS op_count, step_id::BIGINT AS step_id,
