@@ -132,8 +132,8 @@ def rows(name: str, kind: Kind, size: int) -> Iterator[str]:
 def fresh_memory() -> tuple[float, float]:
     """Seconds that a GB of memory takes when it is first written to, untouched for a while and right after its use.
 
-    A host that takes free pages back makes the first several times the second, and `doctor` the slower against a reference
-    that takes less memory: ratios of two machines can be compared only beside these.
+    A host that takes free pages back makes the first several times the second, and `doctor` the slower against a
+    reference that takes less memory: ratios of two machines can be compared only beside these.
     """
     time.sleep(SETTLING_SECONDS)
     taken = []
