@@ -170,7 +170,7 @@ class Derivation:
         self._thread_calls = intervals.thread_calls(self._calls, self._launched_by, step, self._window(connection))
         main, usual = self._main_threads(connection), self._usual_steps(connection)
         rows = intervals.as_rows(self._calls, self._thread_calls, main, usual)
-        return {"outermost_call": Coded(streamed(rows), intervals.WORDS)}
+        return {"outermost_call": Coded(streamed(rows), intervals.words(self._calls.names))}
 
     def _launcher(self, connection: duckdb.DuckDBPyConnection) -> Relations:
         return {"launcher_thread": launchers.as_rows(self._calls, self._thread_calls)}

@@ -11,13 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from doctor.case.arrays.calls import HostCalls
+from doctor.case.arrays.calls import CallNames, HostCalls
 from doctor.case.arrays.columns import (
     IN_CACHE,
     UNKNOWN,
     Code,
     Flag,
     Int,
+    Words,
     bounds_of,
     by_group,
     gather,
@@ -28,9 +29,6 @@ from doctor.case.arrays.columns import (
 )
 from doctor.case.arrays.steps import NO_STEP
 
-CALL_CLASSES = ("launch", "graph", "sync", "copy", "memset", "alloc", "module", "capture", "event", "other")
-WORDS = {"call_class": ("call_kind", CALL_CLASSES), "step_kind": ("step_likeness", ("unusual", "usual"))}
-"""Of columns of the table `host_call` that are numbers of words."""
 _MEANS = ("sync", "alloc", "copy")
 LONG_INTERVAL_NS = 1_000_000
 
@@ -97,10 +95,17 @@ def _launches_before(is_launching: Flag, order: Code, bounds: Int) -> Code:
     return interval
 
 
+def words(names: CallNames) -> Words:
+    """Of the columns of `as_rows` that name words by numbers."""
+    classes = tuple(dict.fromkeys(names.call_class))
+    return {"call_class": ("call_kind", classes), "step_kind": ("step_likeness", ("unusual", "usual"))}
+
+
 def as_rows(calls: HostCalls, here: ThreadCalls, main_threads: Flag, is_usual_step: Flag) -> Iterator[pa.Table]:
     """Columns of the table `host_call`, part by part; `is_usual_step` is indexed by step id."""
     names, keys = calls.names, calls.threads.keys
-    call_class = np.asarray([CALL_CLASSES.index(one) for one in names.call_class], dtype=np.int8)
+    _, classes = words(names)["call_class"]
+    call_class = np.asarray([classes.index(one) for one in names.call_class], dtype=np.int8)
     for part in slices(len(calls.start)):
         thread, name = calls.thread[part], calls.name[part]
         step, interval = _spread(here, here.step, part), _spread(here, here.interval, part)
