@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,19 +128,14 @@ def _run(request: _Request) -> int:
     return _exit_code(diagnosis, request)
 
 
-@contextmanager
-def _kept_when_done(save: Path | None) -> Iterator[Path | None]:
+def _kept_when_done(save: Path | None) -> AbstractContextManager[Path | None]:
     """Where to write the case. One that cannot be diagnosed is not kept: it would stand in the way of the next attempt.
 
     Nor has one its name before: another process that saves under it would end over a case that may never be whole.
     """
     from doctor.api import saved_as
 
-    if save is None:
-        yield None
-        return
-    with saved_as(save) as place:
-        yield place
+    return nullcontext() if save is None else saved_as(save)
 
 
 def _check(request: _Request) -> None:

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from doctor.case.arrays.columns import IN_CACHE, gather, in_groups, in_order, slices
+from doctor.case.arrays.columns import IN_CACHE, bounds_of, gather, in_groups, in_order, slices
 from doctor.case.replay_queries import RecordedCalls, RecordedOps, Recording
 from doctor.replay.collectives import find_meetings, split
 from doctor.replay.intervals import running_end
@@ -155,8 +155,7 @@ def _launched_before(launched: Int, host_call_id: Int, thread: Int, calls: Calls
     before = np.flatnonzero((launched < 0) & (host_call_id >= 0) & (host_call_id < least))
     if not len(before) or calls.call_id.max() < 0:
         return launched
-    threads = np.arange(int(thread.max(initial=-1)) + 1, dtype=calls.thread.dtype)
-    virtual = np.searchsorted(calls.thread, threads).astype(launched.dtype)
+    virtual = bounds_of(calls.thread, int(thread.max(initial=-1)) + 1).astype(launched.dtype)
     found = launched.copy()
     found[before] = virtual[thread[before]]
     return found
@@ -279,7 +278,7 @@ def _find_sources(ops: Ops, stream_device: Int, among: Flag) -> Int:
     source = np.full(len(ops.op_id), -1, dtype=np.int32)
     late = np.flatnonzero(among)
     device = stream_device[ops.stream[late]]
-    bounds = np.searchsorted(ops.stream, np.arange(len(stream_device) + 1, dtype=ops.stream.dtype)).tolist()
+    bounds = bounds_of(ops.stream, len(stream_device)).tolist()
     for one in np.unique(device):
         streams = [(bounds[stream], bounds[stream + 1]) for stream in np.flatnonzero(stream_device == one)]
         if sum(last > first for first, last in streams) < 2:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from doctor.case.arrays.columns import IN_CACHE, gather, slices
+from doctor.case.arrays.columns import IN_CACHE, bounds_of, gather, slices
 from doctor.case.replay_queries import CallNames
 from doctor.replay.intervals import running_end
 from doctor.replay.run import Calls, Flag, Int, Ops, Real, Waits
@@ -112,8 +112,7 @@ def _ends_within(calls: Calls, call: Int, end: Real) -> Flag:
 
 def _streams(calls: Calls, ops: Ops, processes: Processes) -> list[_Stream]:
     """The streams that hold operations."""
-    streams = np.arange(len(processes.of_stream) + 1, dtype=ops.stream.dtype)  # of another type: a copy of all
-    bounds = np.searchsorted(ops.stream, streams).tolist()
+    bounds = bounds_of(ops.stream, len(processes.of_stream)).tolist()
     found = []
     for process, first, last in zip(processes.of_stream.tolist(), bounds[:-1], bounds[1:], strict=True):
         if last > first:

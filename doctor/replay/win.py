@@ -11,7 +11,7 @@ from itertools import pairwise
 import duckdb
 import numpy as np
 
-from doctor.case.arrays.columns import gather
+from doctor.case.arrays.columns import bounds_of, gather
 from doctor.case.arrays.freed import give_back
 from doctor.case.replay_queries import CallNames, read_recording
 from doctor.case.tasks import SIDE_BY_SIDE, each
@@ -66,8 +66,7 @@ class Replay:
         self._recorded, names = _read_run(connection, window_start_ns, window_end_ns)
         give_back()
         self._recorded_work: Real | None = None
-        streams = np.arange(len(self._recorded.stream_device) + 1, dtype=self._recorded.ops.stream.dtype)
-        self._stream_bounds: list[int] = np.searchsorted(self._recorded.ops.stream, streams).tolist()
+        self._stream_bounds = bounds_of(self._recorded.ops.stream, len(self._recorded.stream_device)).tolist()
         with ThreadPoolExecutor(1, "doctor-replays") as beside:
             medians = beside.submit(with_class_medians, self._recorded)
             self._plan, self._places = plan(self._recorded), Places.of(self._recorded)

@@ -229,7 +229,7 @@ def _place(ascending: Int, values: Int) -> npt.NDArray[np.signedinteger]:
     return table[values - least]
 
 
-def bounds_of(sorted_code: Code, count: int) -> Int:
+def bounds_of(sorted_code: npt.NDArray[np.signedinteger], count: int) -> Int:
     """Where each of `count` groups begins among rows in order of group, and where the last ends."""
     groups = np.arange(count + 1, dtype=sorted_code.dtype)  # of another type: a copy of all rows
     return np.searchsorted(sorted_code, groups).astype(np.int64)
