@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from doctor.case.arrays.columns import IN_CACHE, gather, slices
+
 Int = npt.NDArray[np.signedinteger]
 Real = npt.NDArray[np.floating]
 
@@ -20,10 +22,14 @@ def running_end(group: Int, end: Real) -> Real:
 
 def union_length(start: Real, end: Real) -> float:
     """Length of the union of intervals, in any order; time that two of them share counts once."""
-    order = np.argsort(start, kind="stable")
-    latest = np.maximum.accumulate(end[order]) if len(end) else end
-    covered = np.concatenate(([-np.inf], latest[:-1]))[: len(latest)]
-    return float(np.maximum(latest - np.maximum(start[order], covered), 0.0).sum())
+    order = None if (start[1:] >= start[:-1]).all() else np.argsort(start, kind="stable").astype(np.int32)
+    length, reached = 0.0, -np.inf
+    for part in slices(len(start), IN_CACHE):
+        begins, ends = (one[part] if order is None else gather(one, order[part]) for one in (start, end))
+        latest = np.maximum.accumulate(np.concatenate(([reached], ends)))
+        length += float(np.maximum(latest[1:] - np.maximum(begins, latest[:-1]), 0.0).sum())
+        reached = latest[-1]
+    return length
 
 
 def union_by_group(group: Int, start: Real, end: Real, count: int) -> Real:

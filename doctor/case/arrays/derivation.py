@@ -33,6 +33,8 @@ _ARRAYS = "arrays of the derivation"
 _CALLS = "arrays of the calls"
 _OPS = "arrays of the operations"
 """Behind the steps, what is made of calls and what is made of operations need not wait for each other."""
+_GAPS = "gaps of the devices"
+"""Made of calls and operations, beside the steps."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class Derivation:
             self._feed("060_launch", self._launch, {_CALLS}),
             self._feed("070_steady_window", self._steady_window),
             self._feed("080_step", self._step, {"device_op", "steady_window"}),
-            self._feed("090_device_busy", self._device_busy, {"steady_window"}),
+            self._feed("090_device_busy", self._device_busy, {"060_launch", "steady_window"}, makes=_GAPS),
             self._feed("100_usual_step", self._usual_step, {"step", "steady_window"}),
             self._feed(
                 "102_host_call",
@@ -94,7 +96,7 @@ class Derivation:
                 _CALLS,
             ),
             self._feed("103_launcher", self._launcher, {_ARRAYS}, _CALLS),
-            self._feed("104_launch_interval", self._launch_interval, {_ARRAYS}, _CALLS),
+            self._feed("104_launch_interval", self._launch_interval, {_ARRAYS, _GAPS}, _CALLS),
             self._feed("120_piece", self._piece, {_ARRAYS}, _OPS),
             self._feed("150_step_work", self._step_work, {_ARRAYS, "device_op"}, _OPS),
             self._feed("155_softmax_between", self._softmax_between, {_ARRAYS, "device_op", "steady_window"}, _OPS),

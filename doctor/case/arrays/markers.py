@@ -14,7 +14,18 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from doctor.case.arrays.columns import Code, Flag, Int, Real, by_group, fetch, gather, rows_of
+from doctor.case.arrays.columns import (
+    IN_CACHE,
+    SLICE_ROWS,
+    Code,
+    Flag,
+    Int,
+    Real,
+    by_group,
+    gather,
+    rows_of,
+    slices,
+)
 from doctor.case.arrays.operations import DeviceOps, process_columns
 
 _SIGNATURES = """
@@ -24,7 +35,6 @@ FROM device_op
 _TOLD_BY_SIZE = "kind, name_id, grid_blocks, copy_kind, size_bytes"
 _OF_ANY_SIZE = "kind, name_id, copy_kind"
 _DISTANCE_BITS = 31
-_LARGEST_DISTANCE = (1 << _DISTANCE_BITS) - 1
 LEAST_OCCURRENCES = 3
 LEAST_DISTANCE = 2
 LEAST_REGULAR_SHARE = 0.8
@@ -128,18 +138,25 @@ def read_sequence(
     place = np.empty(len(process), dtype=np.int32)
     for one in range(len(ops.processes)):
         here = rows_of(process, one, len(ops.processes))
-        place[here] = np.arange(1, len(place[here]) + 1)
+        place[here] = np.arange(1, len(place[here]) + 1, dtype=np.int32)
     signature, is_exchange = _read_signatures(connection, _TOLD_BY_SIZE, first, last)
     return OpSequence(first, process, place, signature, is_exchange, called[first:last])
 
 
 def _read_signatures(connection: duckdb.DuckDBPyConnection, told_by: str, first: int, last: int) -> tuple[Code, Flag]:
-    rows = fetch(connection, f"{_SIGNATURES.format(told_by=told_by)} LIMIT {last - first:d} OFFSET {first:d}")
-    encoded = rows.column("signature").combine_chunks().dictionary_encode()
-    return (
-        np.asarray(encoded.indices.to_numpy(), dtype=np.int32),
-        np.asarray(rows.column("is_exchange").to_numpy(), dtype=np.bool_),
-    )
+    """Numbers in order of first occurrence, part by part as columns are read."""
+    signature, is_exchange = np.empty(last - first, dtype=np.int32), np.empty(last - first, dtype=np.bool_)
+    number: dict[int, int] = {}
+    rows = f"{_SIGNATURES.format(told_by=told_by)} LIMIT {last - first:d} OFFSET {first:d}"
+    done = 0
+    for part in connection.sql(rows).to_arrow_reader(SLICE_ROWS):
+        until = done + part.num_rows
+        encoded = part.column("signature").dictionary_encode()
+        numbers = [number.setdefault(one, len(number)) for one in encoded.dictionary.to_pylist()]
+        signature[done:until] = gather(np.asarray(numbers, dtype=np.int32), encoded.indices.to_numpy())
+        is_exchange[done:until] = part.column("is_exchange").to_numpy(zero_copy_only=False)
+        done = until
+    return signature, is_exchange
 
 
 def find_markers(
@@ -215,9 +232,8 @@ def _round_trip(found: Recurring, process: int) -> Marker | None:
 def recurring(ops: DeviceOps, sequence: OpSequence, window: tuple[int, int], least_regular: float) -> Recurring:
     """Operations of one process and signature that come back regularly over enough of the window."""
     start, family = ops.start[sequence.span()], ops.family[sequence.span()]
-    group, order = _by_signature(ops, sequence)
-    first = np.flatnonzero(np.diff(group, prepend=-1))
-    last = np.append(first[1:], len(group))[: len(first)] - 1
+    group, first, order = _by_signature(ops, sequence)
+    last = np.append(first[1:], len(order))[: len(first)] - 1
     row, count = order[first], last - first + 1
     usual, regular = _regularity(gather(sequence.place, order), group, first, count)
     in_process = np.bincount(sequence.process, minlength=len(ops.processes))[sequence.process[row]]
@@ -243,13 +259,17 @@ def recurring(ops: DeviceOps, sequence: OpSequence, window: tuple[int, int], lea
     )
 
 
-def _by_signature(ops: DeviceOps, sequence: OpSequence) -> tuple[Code, Code]:
-    """Operations in order of (process, signature) and place: the group of each, and which it is."""
+def _by_signature(ops: DeviceOps, sequence: OpSequence) -> tuple[Code, Int, Code]:
+    """The groups of one process and signature, ascending, where each begins, and the operations in that order."""
     signature_count = int(sequence.signature.max(initial=-1)) + 1
     group = sequence.process * np.int32(signature_count)
     group += sequence.signature
-    order = by_group(group, len(ops.processes) * signature_count).astype(np.int32)
-    return gather(group, order), order
+    order = by_group(group, len(ops.processes) * signature_count).astype(np.int32, copy=False)
+    group = gather(group, order)
+    is_first = np.ones(len(group), dtype=np.bool_)
+    np.not_equal(group[1:], group[:-1], out=is_first[1:])
+    first = np.flatnonzero(is_first)
+    return group[first], first, order
 
 
 def _regularity(place: Code, group: Code, first: Int, count: Int) -> tuple[Real, Real]:
@@ -257,16 +277,20 @@ def _regularity(place: Code, group: Code, first: Int, count: Int) -> tuple[Real,
 
     Args:
         place: of each occurrence, in order of group.
-        group: of each occurrence.
-        first: the first occurrence of each group that has any.
+        group: number of each group that has any, ascending.
+        first: the first occurrence of each.
         count: how many each has.
     """
-    distance = group.astype(np.int64)
-    distance <<= _DISTANCE_BITS
-    distance[1:] |= np.diff(place) & _LARGEST_DISTANCE
-    ascending = np.delete(distance, first)  # the first of a group is at no distance
+    below = group.astype(np.int64) << _DISTANCE_BITS
+    ascending = np.repeat(below, count - 1)
+    is_later = np.ones(len(place), dtype=np.bool_)
+    is_later[first] = False  # the first of a group is at no distance
+    done = 0
+    for part in slices(len(place) - 1, IN_CACHE):
+        distance = (place[1:][part] - place[:-1][part])[is_later[1:][part]]
+        ascending[done : done + len(distance)] |= distance
+        done += len(distance)
     ascending.sort()
-    below = group[first].astype(np.int64) << _DISTANCE_BITS
     begin = np.searchsorted(ascending, below)
     size = count - 1
     there = np.flatnonzero(size)
