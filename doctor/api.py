@@ -9,10 +9,12 @@ from pathlib import Path
 
 import duckdb
 
+from doctor.case.batch import SourceFacts, TableBatch
 from doctor.case.connection import connect
 from doctor.case.derive import WindowChoice, is_derived
 from doctor.case.load import CaseLoader
 from doctor.case.runs.leaving import leave_out_other_runs
+from doctor.case.schema import Columns
 from doctor.case.store import (
     copy_to_working_case,
     create_case,
@@ -22,7 +24,7 @@ from doctor.case.store import (
     naming_case_trouble,
     open_case,
 )
-from doctor.diagnosis.catalogue import load_catalogue
+from doctor.diagnosis.catalogue import load_catalogue, unread_by
 from doctor.diagnosis.options import DiagnosisOptions
 from doctor.diagnosis.outcome import Diagnosis
 from doctor.diagnosis.runner import diagnose_case
@@ -53,7 +55,8 @@ def diagnose(
     catalogue = load_catalogue(rules)
     chosen = options or DiagnosisOptions()
     with discovered(os.fspath(path) for path in paths) as found:
-        case = load_evidence(found.evidence, window=WindowChoice(chosen.window, chosen.range_name))
+        window = WindowChoice(chosen.window, chosen.range_name)
+        case = load_evidence(found.evidence, window=window, left_out=unread_by(catalogue))
     with contextlib.closing(case):
         return diagnose_case(case, catalogue, chosen)
 
@@ -78,6 +81,7 @@ def load_evidence(
     reader: str = "native",
     progress: ProgressOfFile = lambda name: no_progress,
     window: WindowChoice | None = None,
+    left_out: Columns | None = None,
 ) -> duckdb.DuckDBPyConnection:
     """Read discovered evidence into a case; a file to save appears only once all of it was read.
 
@@ -85,6 +89,14 @@ def load_evidence(
 
     A saved case is opened as it is: read-only where it was derived by these views with this choice of `window`,
     otherwise as a working copy.
+
+    Args:
+        evidence: what to read.
+        save: file to keep the case in.
+        reader: who reads reports, see `doctor.readers.registry.read`.
+        progress: gives a callback for each file.
+        window: the choice that a saved case should be derived with.
+        left_out: columns that nobody will ask for; a case that is saved, or was, has all.
 
     Raises:
         DoctorError: evidence is unusable, or the file to save exists already.
@@ -96,7 +108,7 @@ def load_evidence(
     size = sum(_bytes_of(entry.path) for entry in entries if entry.fault is None)
     if save is None:
         with naming_case_trouble():
-            return _fill(create_working_case(size), entries, reader, progress)
+            return _fill(create_working_case(size, left_out), entries, reader, progress, left_out)
     try:
         with saved_as(save) as partial:
             case = create_case(partial)
@@ -164,11 +176,18 @@ def _bytes_of(path: Path) -> int:
 
 
 def _fill(
-    case: duckdb.DuckDBPyConnection, evidence: Iterable[EvidencePath], reader: str, progress: ProgressOfFile
+    case: duckdb.DuckDBPyConnection,
+    evidence: Iterable[EvidencePath],
+    reader: str,
+    progress: ProgressOfFile,
+    left_out: Columns | None = None,
 ) -> duckdb.DuckDBPyConnection:
+    def rows_of(entry: EvidencePath) -> Iterator[TableBatch | SourceFacts]:
+        return registry.read(entry.path, reader, progress(entry.shown), left_out)
+
     try:
-        loader = CaseLoader(case)
-        refuse_where_all_failed([_load(loader, entry, reader, progress(entry.shown)) for entry in evidence])
+        loader = CaseLoader(case, left_out)
+        refuse_where_all_failed([_load(loader, entry, rows_of) for entry in evidence])
         leave_out_other_runs(case)
     except BaseException:
         case.close()
@@ -176,12 +195,14 @@ def _fill(
     return case
 
 
-def _load(loader: CaseLoader, entry: EvidencePath, reader: str, progress: Progress) -> EvidenceError | None:
+def _load(
+    loader: CaseLoader, entry: EvidencePath, rows_of: Callable[[EvidencePath], Iterator[TableBatch | SourceFacts]]
+) -> EvidenceError | None:
     """Read one file into the case, or say in it why not and give the reason."""
     try:
         if entry.fault is not None:
             raise entry.fault
-        loader.load(entry.shown, registry.read(entry.path, reader, progress))
+        loader.load(entry.shown, rows_of(entry))
     except EvidenceError as error:
         loader.leave_out(entry.shown, registry.kind_of(entry.path), error.about(entry.path))
         return error

@@ -24,6 +24,7 @@ from doctor.case import schema
 from doctor.case.batch import SourceFacts, TableBatch
 from doctor.case.misfits import Misfits
 from doctor.case.possible import Column, possible
+from doctor.case.schema import Columns
 
 GROUP_ROWS = 122_880
 """Rows of a group of DuckDB's, which is compressed at once; smaller batches are written twice. Two groups at a time
@@ -31,10 +32,16 @@ would take a core each, of which the reader needs one."""
 
 
 class CaseLoader:
-    """Fills the tables of one open case; not thread-safe, one loader a connection."""
+    """Fills the tables of one open case; not thread-safe, one loader a connection.
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+    Args:
+        connection: the case.
+        left_out: columns that the case does not have.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, left_out: Columns | None = None) -> None:
         self._connection = connection
+        self._left_out = left_out or {}
         self._text_ids: dict[str, int] = dict(connection.execute("SELECT text, text_id FROM text").fetchall())
         # fetchall, not fetchone: a half-fetched result blocks the connection
         [(last,)] = connection.execute("SELECT coalesce(max(source_id), -1) FROM source").fetchall()
@@ -115,7 +122,10 @@ class CaseLoader:
         if table is None:
             raise ValueError(f"no table {batch.table} in a case file")
         columns: dict[str, pa.Array] = {}
+        left_out = self._left_out.get(batch.table, frozenset[str]())
         for name in batch.rows.schema.names:
+            if name in left_out:
+                continue
             values = batch.rows.column(name)
             if name in table.columns:
                 columns[name] = values

@@ -17,6 +17,7 @@ from sqlalchemy.schema import CreateTable
 
 from doctor.case import schema
 from doctor.case.connection import IN_MEMORY, connect
+from doctor.case.schema import Columns
 from doctor.errors import CaseError
 from doctor.version import __version__
 
@@ -28,8 +29,12 @@ LEAST_MEMORY_BYTES = 2**29
 """What DuckDB may take for a large case before it spills; with half of it a rule over eight million calls failed."""
 
 
-def create_case(path: str | Path = IN_MEMORY) -> duckdb.DuckDBPyConnection:
+def create_case(path: str | Path = IN_MEMORY, left_out: Columns | None = None) -> duckdb.DuckDBPyConnection:
     """Create an empty case with all tables of `doctor.case.schema`.
+
+    Args:
+        path: its file.
+        left_out: columns that it does without.
 
     Raises:
         CaseError: the file exists already or cannot be written.
@@ -38,29 +43,30 @@ def create_case(path: str | Path = IN_MEMORY) -> duckdb.DuckDBPyConnection:
         raise CaseError(f"{path} exists already: name another file or remove it first")
     try:
         connection = connect(path)
-        _create_tables(connection)
+        _create_tables(connection, left_out or {})
     except (duckdb.Error, OSError) as error:
         raise CaseError(f"cannot create the case file {path}: {_first_line(error)}") from error
     return connection
 
 
-def create_working_case(evidence_bytes: int) -> duckdb.DuckDBPyConnection:
+def create_working_case(evidence_bytes: int, left_out: Columns | None = None) -> duckdb.DuckDBPyConnection:
     """Create an empty case that nobody keeps: in memory, or in a temporary file that goes when the connection does.
 
     Args:
         evidence_bytes: size of what will be read into it.
+        left_out: columns that it does without.
 
     Raises:
         CaseError: the temporary file cannot be written.
     """
     if evidence_bytes < LARGE_EVIDENCE_BYTES:
-        return create_case(IN_MEMORY)
+        return create_case(IN_MEMORY, left_out)
     try:
         folder = tempfile.mkdtemp(prefix="doctor-case-")
     except OSError as error:
         raise CaseError(f"cannot create a temporary case: {error}") from error
     try:
-        connection = create_case(Path(folder, "case.duckdb"))
+        connection = create_case(Path(folder, "case.duckdb"), left_out)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -196,21 +202,30 @@ def _columns_of_a_case() -> Iterator[tuple[str, str]]:
             yield table.name, column.name
 
 
-def _create_tables(connection: duckdb.DuckDBPyConnection) -> None:
-    dialect = Dialect()
+def _create_tables(connection: duckdb.DuckDBPyConnection, left_out: Columns) -> None:
     connection.begin()  # seven hundred small statements: each would go to the disk on its own
-    for table in schema.metadata.sorted_tables:
-        connection.execute(str(CreateTable(table).compile(dialect=dialect)))
-        _comment(connection, f'TABLE "{table.name}"', table.comment)
-        for column in table.columns:
-            _comment(connection, f'COLUMN "{table.name}"."{column.name}"', column.comment)
+    connection.execute(";".join(_statements(left_out)))  # and be parsed on its own
     connection.execute("INSERT INTO schema_version VALUES (?, ?)", [schema.SCHEMA_VERSION, __version__])
     connection.commit()
 
 
-def _comment(connection: duckdb.DuckDBPyConnection, subject: str, comment: str | None) -> None:
+def _statements(left_out: Columns) -> Iterator[str]:
+    dialect = Dialect()
+    for table in schema.metadata.sorted_tables:
+        without = left_out.get(table.name, frozenset[str]())
+        yield str(CreateTable(table).compile(dialect=dialect))
+        yield _comment(f'TABLE "{table.name}"', table.comment)
+        for column in table.columns:
+            named = f'"{table.name}"."{column.name}"'
+            if column.name in without:
+                yield f'ALTER TABLE "{table.name}" DROP COLUMN "{column.name}"'
+            else:
+                yield _comment(f"COLUMN {named}", column.comment)
+
+
+def _comment(subject: str, comment: str | None) -> str:
     quoted = (comment or "").replace("'", "''")
-    connection.execute(f"COMMENT ON {subject} IS '{quoted}'")
+    return f"COMMENT ON {subject} IS '{quoted}'"
 
 
 def _first_line(error: Exception) -> str:

@@ -92,7 +92,7 @@ def _run(request: _Request) -> int:
     from doctor.case.diagnosis_queries import unread_files
     from doctor.case.store import naming_case_trouble
     from doctor.cli.screen import presentation_for
-    from doctor.diagnosis.catalogue import load_catalogue
+    from doctor.diagnosis.catalogue import load_catalogue, unread_by
     from doctor.diagnosis.runner import diagnose_case
     from doctor.discovery import discovered
     from doctor.fingerprint import with_fingerprints
@@ -110,7 +110,7 @@ def _run(request: _Request) -> int:
         _say_what_was_skipped(found)
         refuse_to_replace((file.path for file in found.evidence), request.output)
         with _kept_when_done(request.save) as place:
-            case = load_evidence(found.evidence, place, request.reader, bars.file, window)
+            case = load_evidence(found.evidence, place, request.reader, bars.file, window, unread_by(rules))
             with closing(case), bars.stage("diagnosing"):
                 say_what_was_left_out(unread_files(case))
                 diagnosis = diagnose_case(case, rules, _options(request))

@@ -9,10 +9,12 @@ import importlib
 import importlib.util
 import pkgutil
 import sys
+from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 
+from doctor.case.schema import QUERY_ONLY, Columns
 from doctor.errors import CatalogueError
 from doctor.rule import Rule, Stage
 
@@ -39,6 +41,12 @@ def load_catalogue(extra: Path | None = None) -> tuple[Rule, ...]:
     if extra is not None:
         found |= {rule.about.id: rule for rule in _folder_rules(extra)}
     return tuple(sorted(found.values(), key=_decision_order))
+
+
+def unread_by(rules: Iterable[Rule]) -> Columns:
+    """Columns of a case that none of the rules reads; which those are is known of the package's own alone."""
+    own = {id(rule) for rule in _own_rules()}
+    return QUERY_ONLY if all(id(rule) in own for rule in rules) else {}
 
 
 def _decision_order(rule: Rule) -> tuple[int, str, int, str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from doctor.case.batch import SourceFacts, TableBatch
+from doctor.case.schema import Columns
 from doctor.errors import DamagedEvidenceError
 from doctor.formats.nsys_export import export, tables
 from doctor.formats.nsys_export.recording import Recording
@@ -31,9 +32,17 @@ class NsysColumnarReader:
         Raises:
             DamagedEvidenceError: none of its tables can be read.
         """
+        yield from self.read_without(path, progress, {})
+
+    def read_without(self, path: Path, progress: Progress, left_out: Columns) -> Iterator[TableBatch | SourceFacts]:
+        """Yield the rows of one folder without some columns: what is wrong in them goes unnoticed.
+
+        Raises:
+            DamagedEvidenceError: none of its tables can be read.
+        """
         folder = ColumnarTables(path, progress)
         row_count = 0
-        for part in export.read_export(folder):
+        for part in export.read_export(folder, left_out):
             if isinstance(part, Recording):
                 if row_count == 0 and folder.damage:
                     raise DamagedEvidenceError(f"{path}: no table can be read ({folder.damage[0]}): export it again")

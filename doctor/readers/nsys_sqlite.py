@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from doctor.case.batch import SourceFacts, TableBatch
+from doctor.case.schema import Columns
 from doctor.errors import EvidenceError
 from doctor.formats.nsys_export import export, tables
 from doctor.formats.nsys_export.recording import Recording
@@ -44,12 +45,20 @@ class NsysSqliteReader:
         Raises:
             DamagedEvidenceError: the list of tables itself cannot be read.
         """
+        yield from self.read_without(path, progress, {})
+
+    def read_without(self, path: Path, progress: Progress, left_out: Columns) -> Iterator[TableBatch | SourceFacts]:
+        """Yield the rows of one export without some columns: what is wrong in them goes unnoticed.
+
+        Raises:
+            DamagedEvidenceError: the list of tables itself cannot be read.
+        """
         with SqliteTables(path, progress) as file:
             file.expect([table.name for table in _BULK])
-            yield from read_ahead(self._parts(file))
+            yield from read_ahead(self._parts(file, left_out))
 
-    def _parts(self, file: SqliteTables) -> Iterator[TableBatch | SourceFacts]:
-        for part in export.read_export(file):
+    def _parts(self, file: SqliteTables, left_out: Columns) -> Iterator[TableBatch | SourceFacts]:
+        for part in export.read_export(file, left_out):
             if isinstance(part, Recording):
                 yield _facts(self.kind, part, tuple(file.damage))
             else:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from doctor.case.batch import SourceFacts, TableBatch
+from doctor.case.schema import Columns
 
 Progress = Callable[[int, int], None]
 """Called now and then with (bytes done, bytes in all); all is 0 where it is not known."""
@@ -48,5 +49,18 @@ class Reader(Protocol):
 
         Raises:
             EvidenceError: nothing at all can be read; the message says what is wrong and what to do.
+        """
+        ...
+
+
+@runtime_checkable
+class ColumnReader(Reader, Protocol):
+    """A format in which a column that nobody wants need not be read."""
+
+    def read_without(self, path: Path, progress: Progress, left_out: Columns) -> Iterator[TableBatch | SourceFacts]:
+        """Yield the same as `read`, less columns of the case; some may come nevertheless.
+
+        Raises:
+            EvidenceError: as `read` does.
         """
         ...

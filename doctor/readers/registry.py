@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import cast
 
 from doctor.case.batch import SourceFacts, TableBatch
+from doctor.case.schema import Columns
 from doctor.errors import EvidenceError, UnknownEvidenceError
 from doctor.readers import nsys_tool
 from doctor.readers.evidence_file import EvidenceFile, open_evidence
 from doctor.readers.foreign_files import what_it_is
-from doctor.readers.protocol import Progress, Reader, no_progress
+from doctor.readers.protocol import ColumnReader, Progress, Reader, no_progress
 from doctor.readers.sqlite_header import MAGIC as SQLITE_MAGIC
 
 NATIVE, NSYS = "native", "nsys"
@@ -87,13 +88,16 @@ def reader_for(path: Path) -> Reader:
     return _find(path)[1]
 
 
-def read(path: Path, reader: str = NATIVE, progress: Progress = no_progress) -> Iterator[TableBatch | SourceFacts]:
+def read(
+    path: Path, reader: str = NATIVE, progress: Progress = no_progress, left_out: Columns | None = None
+) -> Iterator[TableBatch | SourceFacts]:
     """Read one evidence file or folder.
 
     Args:
         path: plain or compressed.
         reader: `native`, or `nsys` to have reports exported by an installed Nsight Systems.
         progress: called as bytes are consumed.
+        left_out: columns of the case that nobody wants; they may come nevertheless.
 
     Raises:
         EvidenceError: the evidence is unusable; the message says why and what to do.
@@ -101,14 +105,15 @@ def read(path: Path, reader: str = NATIVE, progress: Progress = no_progress) -> 
     """
     known, found = _find(path)
     if not known.needs_random_access:
-        yield from found.read(path, progress)
+        yield from _read(found, path, progress, left_out)
         return
     file = open_evidence(path)
     through_nsys = reader == NSYS and known.module == "nsys_report"
     reading = progress if file.compression == "none" else _half(progress, file.size_bytes, 1)
     with file.unpacked(_half(progress, file.size_bytes, 0)) as plain:
         try:
-            for part in _through_nsys(plain, reading) if through_nsys else found.read(plain, reading):
+            parts = _through_nsys(plain, reading, left_out) if through_nsys else _read(found, plain, reading, left_out)
+            for part in parts:
                 yield _with_fault(part, file.cut_short) if isinstance(part, SourceFacts) else part
         except EvidenceError as error:  # the user never saw the copy's name
             raise error.with_name(plain, path) from error
@@ -119,10 +124,18 @@ def _half(progress: Progress, size_bytes: int, half: int) -> Progress:
     return lambda done, total: progress(int(size_bytes * (half + (done / total if total else 0)) / 2), size_bytes)
 
 
-def _through_nsys(report: Path, progress: Progress) -> Iterator[TableBatch | SourceFacts]:
+def _read(
+    reader: Reader, path: Path, progress: Progress, left_out: Columns | None
+) -> Iterator[TableBatch | SourceFacts]:
+    if left_out and isinstance(reader, ColumnReader):
+        return reader.read_without(path, progress, left_out)
+    return reader.read(path, progress)
+
+
+def _through_nsys(report: Path, progress: Progress, left_out: Columns | None) -> Iterator[TableBatch | SourceFacts]:
     sqlite = next(known for known in _FORMATS if known.module == "nsys_sqlite")
     with nsys_tool.exported(report) as export:
-        yield from sqlite.load().read(export, progress)
+        yield from _read(sqlite.load(), export, progress, left_out)
 
 
 def _with_fault(facts: SourceFacts, fault: str | None) -> SourceFacts:

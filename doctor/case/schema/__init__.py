@@ -14,12 +14,14 @@ dictionary-encoded strings under the name `<what>`; `doctor.case.load` interns t
 from __future__ import annotations
 
 from doctor.case.schema import cluster, device_state, engine_log, host, memory, origin, sums, timeline
-from doctor.case.schema.columns import metadata
+from doctor.case.schema.columns import Columns, metadata
 from doctor.case.schema.origin import SCHEMA_VERSION
 
 __all__ = [
     "BULK_TABLES",
+    "QUERY_ONLY",
     "SCHEMA_VERSION",
+    "Columns",
     "cluster",
     "device_state",
     "engine_log",
@@ -34,3 +36,9 @@ __all__ = [
 _ORIGIN = {"schema_version", "text", "source", "unread_file", "other_run"}
 
 BULK_TABLES = tuple(table for table in metadata.sorted_tables if table.name not in _ORIGIN)
+
+QUERY_ONLY: Columns = {
+    table.name: frozenset(column.name for column in table.columns if column.info.get("query_only"))
+    for table in metadata.sorted_tables
+}
+"""What no view, rule or screen reads: a case that only rules read does without."""

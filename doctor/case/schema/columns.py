@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, Integer, MetaData, SmallInteger, Text
 
+Columns = Mapping[str, frozenset[str]]
+"""Some columns of some tables, by name."""
+_Value = TypeVar("_Value")
+
 INTERNED = {"interned": True}
+QUERY_ONLY = {"query_only": True}
 
 metadata = MetaData()
 
@@ -34,6 +40,12 @@ def text_column(name: str, comment: str) -> Column[str]:
 def interned(name: str, comment: str) -> Column[int]:
     """Text stored once in the table `text`; rows hold its id in `<name>_id`."""
     return Column(f"{name}_id", Integer, nullable=True, autoincrement=False, comment=comment, info=INTERNED)
+
+
+def query_only(column: Column[_Value]) -> Column[_Value]:
+    """A column for those who ask a case themselves: no view, rule or screen reads it."""
+    column.info |= QUERY_ONLY
+    return column
 
 
 def real(name: str, comment: str) -> Column[float]:
@@ -70,7 +82,7 @@ def on_stream() -> tuple[Column[Any], ...]:
     return (
         whole("pid", "process that launched the work"),
         small("device_id", "CUDA/HIP ordinal within the process, as recorded"),
-        small("context_id", "context"),
+        query_only(small("context_id", "context")),
         whole("stream_id", "stream"),
         whole("correlation_id", "joins the work to its API call, within one process"),
         whole("graph_node_id", "node of the CUDA graph that ran the work"),

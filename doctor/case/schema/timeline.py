@@ -11,6 +11,7 @@ from doctor.case.schema.columns import (
     of_source,
     on_stream,
     on_thread,
+    query_only,
     real,
     small,
     text_column,
@@ -73,9 +74,9 @@ kernel = Table(
     small("block_x", "threads"),
     small("block_y", "threads"),
     small("block_z", "threads"),
-    small("registers_per_thread_count", "registers"),
-    whole("static_shared_bytes", "static shared memory of a block"),
-    whole("dynamic_shared_bytes", "dynamic shared memory of a block"),
+    query_only(small("registers_per_thread_count", "registers")),
+    query_only(whole("static_shared_bytes", "static shared memory of a block")),
+    query_only(whole("dynamic_shared_bytes", "dynamic shared memory of a block")),
     comment="Kernels that ran on a device",
 )
 
@@ -133,9 +134,9 @@ api_call = Table(
     *on_thread(),
     *interval(),
     interned("name", "function with its version suffix"),
-    text_column("api", "runtime, driver"),
+    query_only(text_column("api", "runtime, driver")),
     whole("correlation_id", "joins the call to the work it launched, within one process"),
-    small("return_value", "status code"),
+    query_only(small("return_value", "status code")),
     comment="Calls into the CUDA or HIP runtime and driver",
 )
 
@@ -170,7 +171,7 @@ os_call = Table(
     *on_thread(),
     *interval(),
     interned("name", "libc function"),
-    whole("return_value", "status"),
+    query_only(whole("return_value", "status")),
     comment="Operating system runtime calls",
 )
 

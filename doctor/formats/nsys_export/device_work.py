@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 from doctor.formats.nsys_export.codes import NO_ID, Codes
 from doctor.formats.nsys_export.identifiers import process_ids
 from doctor.formats.nsys_export.names import StringTable, translate
+from doctor.formats.nsys_export.tables import OPTIONAL
 
 # typed once: to tell the type of a Python value pyarrow looks for a library of dates, 50 us where it is missing
 _ZERO, _NO_ID, _UNKNOWN = (pa.scalar(value, pa.int64()) for value in (0, NO_ID, None))
@@ -19,11 +20,11 @@ def _on_stream(batch: pa.RecordBatch) -> dict[str, pa.Array]:
     columns = {
         "pid": process_ids(batch.column("globalPid")),
         "device_id": batch.column("deviceId"),
-        "context_id": batch.column("contextId"),
         "stream_id": batch.column("streamId"),
         "correlation_id": batch.column("correlationId"),
         "start_ns": batch.column("start"),
         "end_ns": batch.column("end"),
+        **{OPTIONAL[name]: batch.column(name) for name in batch.schema.names if name in OPTIONAL},
     }
     if "graphNodeId" in batch.schema.names:
         nodes = batch.column("graphNodeId")
@@ -39,9 +40,6 @@ def kernels(batch: pa.RecordBatch, strings: StringTable) -> pa.RecordBatch:
             "name": strings.look_up(batch.column("demangledName")),
             "short_name": strings.look_up(batch.column("shortName")),
             **{f"{kind}_{axis.lower()}": batch.column(f"{kind}{axis}") for kind in ("grid", "block") for axis in "XYZ"},
-            "registers_per_thread_count": batch.column("registersPerThread"),
-            "static_shared_bytes": batch.column("staticSharedMemory"),
-            "dynamic_shared_bytes": batch.column("dynamicSharedMemory"),
         }
     )
 

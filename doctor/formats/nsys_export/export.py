@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 
@@ -15,6 +15,8 @@ from doctor.formats.nsys_export.recording import Recording, read_recording
 from doctor.formats.nsys_export.tables import ExportTable, ExportTables
 
 _Rows = Callable[[pa.RecordBatch], pa.RecordBatch]
+LeftOut = Mapping[str, Collection[str]]
+"""Columns that nobody wants, named as in a case, by the kind of row."""
 
 
 @dataclass(frozen=True)
@@ -31,14 +33,19 @@ class ExportRows:
     rows: pa.RecordBatch
 
 
-def read_export(export: ExportTables) -> Iterator[ExportRows | Recording]:
-    """Yield everything that the export holds and that a case file has a place for; the `Recording` comes last."""
+def read_export(export: ExportTables, left_out: LeftOut | None = None) -> Iterator[ExportRows | Recording]:
+    """Yield everything that the export holds and that a case file has a place for; the `Recording` comes last.
+
+    Args:
+        export: its tables.
+        left_out: columns that need not be read; those that rows cannot be made without come nevertheless.
+    """
     recording = read_recording(export)
     seen_pids: set[int] = set()
     levels: set[str] = set()
     strings = read_strings(export)
     codes = read_codes(export)
-    for part in _event_rows(export, strings, codes):
+    for part in _event_rows(export, strings, codes, left_out or {}):
         if "pid" in part.rows.schema.names:
             seen_pids |= machine.distinct_pids(part.rows.column("pid"))
         levels |= _graph_levels(part.table, part.rows)
@@ -56,26 +63,26 @@ def read_export(export: ExportTables) -> Iterator[ExportRows | Recording]:
     yield replace(recording, notes=codes.notes())
 
 
-def _event_rows(export: ExportTables, strings: StringTable, codes: Codes) -> Iterator[ExportRows]:
+def _event_rows(export: ExportTables, strings: StringTable, codes: Codes, left_out: LeftOut) -> Iterator[ExportRows]:
     """Calls and kernels in turn, which are nearly all, then the rest: where rows are read ahead, two are at work."""
+
+    def converted(source: ExportTable, kind: str, convert: _Rows) -> Iterator[ExportRows]:
+        for batch in export.batches(source.without(left_out.get(kind, ()))):
+            rows = convert(batch)
+            if rows.num_rows:
+                yield ExportRows(kind, rows)
+
     as_calls = (tables.RUNTIME, tables.DRIVER)
-    calls = (_converted(export, of, "api_call", lambda batch: host_calls.api_calls(batch, strings)) for of in as_calls)
-    kernels = _converted(export, tables.KERNEL, "kernel", lambda batch: device_work.kernels(batch, strings))
+    calls = (converted(of, "api_call", lambda batch: host_calls.api_calls(batch, strings)) for of in as_calls)
+    kernels = converted(tables.KERNEL, "kernel", lambda batch: device_work.kernels(batch, strings))
     yield from _alternating(chain.from_iterable(calls), kernels)
     for source, kind, convert in _conversions(export, strings, codes):
-        yield from _converted(export, source, kind, convert)
+        yield from converted(source, kind, convert)
 
 
 def _alternating(one: Iterator[ExportRows], other: Iterator[ExportRows]) -> Iterator[ExportRows]:
     for pair in zip_longest(one, other):
         yield from (part for part in pair if part is not None)
-
-
-def _converted(export: ExportTables, source: ExportTable, kind: str, convert: _Rows) -> Iterator[ExportRows]:
-    for batch in export.batches(source):
-        rows = convert(batch)
-        if rows.num_rows:
-            yield ExportRows(kind, rows)
 
 
 def _conversions(

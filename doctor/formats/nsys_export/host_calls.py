@@ -19,15 +19,23 @@ def _on_thread(batch: pa.RecordBatch) -> dict[str, pa.Array]:
     }
 
 
+def _api(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    return {"api": translate(batch.column("eventClass"), APIS)} if "eventClass" in batch.schema.names else {}
+
+
+def _status(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    return {"return_value": batch.column("returnValue")} if "returnValue" in batch.schema.names else {}
+
+
 def api_calls(batch: pa.RecordBatch, strings: StringTable) -> pa.RecordBatch:
     """Rows of `api_call` out of CUPTI_ACTIVITY_KIND_RUNTIME, which holds runtime and driver calls alike."""
     return pa.RecordBatch.from_pydict(
         {
             **_on_thread(batch),
             "name": strings.look_up(batch.column("nameId")),
-            "api": translate(batch.column("eventClass"), APIS),
             "correlation_id": batch.column("correlationId"),
-            "return_value": batch.column("returnValue"),
+            **_api(batch),
+            **_status(batch),
         }
     )
 
@@ -38,7 +46,7 @@ def os_calls(batch: pa.RecordBatch, strings: StringTable) -> pa.RecordBatch:
         {
             **_on_thread(batch),
             "name": strings.look_up(batch.column("nameId")),
-            "return_value": batch.column("returnValue"),
+            **_status(batch),
         }
     )
 

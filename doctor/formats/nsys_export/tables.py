@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -27,6 +27,11 @@ class ExportTable:
     def columns(self) -> tuple[str, ...]:
         """All columns that are read."""
         return self.integers + self.texts
+
+    def without(self, left_out: Container[str]) -> ExportTable:
+        """The same table less some columns, named as in a case; only those of `OPTIONAL` can be done without."""
+        kept = tuple(name for name in self.integers if OPTIONAL.get(name) not in left_out)
+        return replace(self, integers=kept)
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,16 @@ class ExportTables(Protocol):
         """
         ...
 
+
+OPTIONAL = {
+    "contextId": "context_id",
+    "registersPerThread": "registers_per_thread_count",
+    "staticSharedMemory": "static_shared_bytes",
+    "dynamicSharedMemory": "dynamic_shared_bytes",
+    "eventClass": "api",
+    "returnValue": "return_value",
+}
+"""Columns of events that rows can be made without, and their names in a case."""
 
 _INTERVAL = ("start", "end")
 _PLACE = ("deviceId", "contextId", "streamId", "correlationId", "globalPid")
