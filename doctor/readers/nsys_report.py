@@ -8,12 +8,14 @@ once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from doctor.case.batch import SourceFacts, TableBatch
+from doctor.case.schema import Columns
 from doctor.errors import DamagedEvidenceError, EvidenceError
 from doctor.formats.nsys_export import device_work, host_calls, machine, messages, nvtx
 from doctor.formats.nsys_export.codes import NVTX_DOMAIN_CREATED, Codes, read_codes
@@ -21,6 +23,7 @@ from doctor.formats.nsys_export.identifiers import process_ids
 from doctor.formats.nsys_export.names import StringTable
 from doctor.formats.nsys_export.tables import ExportTable, Only
 from doctor.formats.nsys_report.container import is_report
+from doctor.formats.nsys_report.decoder import Batches
 from doctor.formats.nsys_report.event_kinds import NVTX_EVENTS, PROCESSES
 from doctor.formats.nsys_report.report import NsysReport, open_report
 from doctor.formats.nsys_report.spread_rows import SpreadRows
@@ -28,7 +31,7 @@ from doctor.formats.nsys_report.target import Row
 from doctor.formats.private_paths import executable_name
 from doctor.readers.ahead import read_ahead
 from doctor.readers.protocol import Progress
-from doctor.readers.report_rows import TableOfEvents
+from doctor.readers.report_rows import Convert, TableOfEvents
 
 _BATCHES_AHEAD = 32
 """Some five times what is decoded at once: less than a group of rows would leave DuckDB waiting, or the decoder."""
@@ -50,24 +53,37 @@ class NsysReportReader:
             DamagedEvidenceError: the report is cut or damaged before its first event.
             EvidenceError: the file cannot be read.
         """
+        yield from self.read_without(path, progress, {})
+
+    def read_without(self, path: Path, progress: Progress, left_out: Columns) -> Iterator[TableBatch | SourceFacts]:
+        """Yield the rows of one report without some columns.
+
+        Raises:
+            DamagedEvidenceError: the report is cut or damaged before its first event.
+            EvidenceError: the file cannot be read.
+        """
         try:
             report = open_report(path)
-            yield from read_ahead(_Conversion(report).batches(progress), _BATCHES_AHEAD)
+            yield from read_ahead(_Conversion(report, left_out).batches(progress), _BATCHES_AHEAD)
         except OSError as error:
             raise EvidenceError(f"{path} cannot be read: {error.strerror or error}") from error
         except MemoryError as error:
             raise DamagedEvidenceError(f"{path} asks for more memory than there is: it is damaged") from error
 
 
+def _unpacked_ahead(batches: Batches) -> Batches:
+    return read_ahead(batches, 1)
+
+
 class _Conversion:
     """One pass over a report."""
 
-    def __init__(self, report: NsysReport) -> None:
+    def __init__(self, report: NsysReport, left_out: Columns) -> None:
         self._report = report
         self._tables = _SmallTables(report)
         self._strings = StringTable(dict(enumerate(map(_decode, report.strings))))
         self._codes = read_codes(self._tables)
-        self._events = _tables_of_events(self._strings, self._codes)
+        self._events = _tables_of_events(self._strings, self._codes, left_out)
         self._domains: dict[tuple[int, int], str] = {}
         self._named_ranges = TableOfEvents(
             "nvtx_range", lambda rows: nvtx.ranges_and_others(rows, self._strings, self._domains)
@@ -78,14 +94,18 @@ class _Conversion:
 
     def batches(self, progress: Progress) -> Iterator[TableBatch | SourceFacts]:
         """Yield rows of events, then of the machine, then the facts."""
-        for part in self._report.spread_rows(progress):
+        for part in self._report.spread_rows(progress, _unpacked_ahead):
             if part.table is NVTX_EVENTS:
                 yield from self._ranges(part)
             elif part.table is PROCESSES:
                 self._tables.note_processes(part.whole())
             elif part.table.name in self._events:
                 events = self._events[part.table.name]
-                yield from self._batch(events.kind, events.rows(part))
+                for rows in events.rows(part):
+                    yield from self._batch(events.kind, rows)
+        for events in self._events.values():
+            for rows in events.rest():
+                yield from self._batch(events.kind, rows)
         for rows in self._waiting:
             yield from self._batch("nvtx_range", nvtx.ranges(rows, self._strings, self._domains))
         for kind, rows in (
@@ -104,7 +124,8 @@ class _Conversion:
             self._domains.update(nvtx.read_domains(_OneTable(created), self._strings))
             self._named_ranges.convert_anew()
         if pc.all(self._has_domain_name(repeated)).as_py():
-            yield from self._batch("nvtx_range", _only_ranges(self._named_ranges.rows(part)))
+            for rows in chain(self._named_ranges.rows(part), self._named_ranges.rest()):  # others may wait for a name
+                yield from self._batch("nvtx_range", _only_ranges(rows))
             return
         rows = part.whole()
         is_known = self._has_domain_name(rows)
@@ -157,31 +178,24 @@ def _only_ranges(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows.filter(kinds.is_valid()) if kinds.null_count else rows
 
 
-def _tables_of_events(strings: StringTable, codes: Codes) -> Mapping[str, TableOfEvents]:
+def _tables_of_events(strings: StringTable, codes: Codes, left_out: Columns) -> Mapping[str, TableOfEvents]:
     """Kind of row and conversion of each of NVIDIA's tables that a case file has a place for, NVTX aside."""
-    return {
-        "CUPTI_ACTIVITY_KIND_RUNTIME": TableOfEvents("api_call", lambda rows: host_calls.api_calls(rows, strings)),
-        "CUPTI_ACTIVITY_KIND_KERNEL": TableOfEvents("kernel", lambda rows: device_work.kernels(rows, strings)),
-        "CUPTI_ACTIVITY_KIND_MEMCPY": TableOfEvents("memcpy", lambda rows: device_work.copies(rows, codes)),
-        "CUPTI_ACTIVITY_KIND_MEMSET": TableOfEvents("memset", lambda rows: device_work.memory_sets(rows, codes)),
-        "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": TableOfEvents("graph_trace", device_work.graph_launches),
-        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": TableOfEvents(
-            "device_sync", lambda rows: device_work.synchronisations(rows, codes)
-        ),
-        "OSRT_API": TableOfEvents("os_call", lambda rows: host_calls.os_calls(rows, strings)),
-        "CUDA_GPU_MEMORY_USAGE_EVENTS": TableOfEvents(
-            "gpu_memory_event", lambda rows: host_calls.memory_events(rows, codes)
-        ),
-        "CUDA_GRAPH_EVENTS": TableOfEvents("graph_event", lambda rows: host_calls.graph_events(rows, strings)),
-        "CUDA_GRAPH_NODE_EVENTS": TableOfEvents(
-            "graph_event", lambda rows: host_calls.graph_node_events(rows, strings)
-        ),
-        "PROFILER_OVERHEAD": TableOfEvents("profiler_overhead", lambda rows: host_calls.overheads(rows, strings)),
-        "CUPTI_ACTIVITY_KIND_OVERHEAD": TableOfEvents(
-            "profiler_overhead", lambda rows: host_calls.overheads(rows, strings)
-        ),
-        "DIAGNOSTIC_EVENT": TableOfEvents("diagnostic", messages.diagnostics),
+    conversions: dict[str, tuple[str, Convert]] = {
+        "CUPTI_ACTIVITY_KIND_RUNTIME": ("api_call", lambda rows: host_calls.api_calls(rows, strings)),
+        "CUPTI_ACTIVITY_KIND_KERNEL": ("kernel", lambda rows: device_work.kernels(rows, strings)),
+        "CUPTI_ACTIVITY_KIND_MEMCPY": ("memcpy", lambda rows: device_work.copies(rows, codes)),
+        "CUPTI_ACTIVITY_KIND_MEMSET": ("memset", lambda rows: device_work.memory_sets(rows, codes)),
+        "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": ("graph_trace", device_work.graph_launches),
+        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": ("device_sync", lambda rows: device_work.synchronisations(rows, codes)),
+        "OSRT_API": ("os_call", lambda rows: host_calls.os_calls(rows, strings)),
+        "CUDA_GPU_MEMORY_USAGE_EVENTS": ("gpu_memory_event", lambda rows: host_calls.memory_events(rows, codes)),
+        "CUDA_GRAPH_EVENTS": ("graph_event", lambda rows: host_calls.graph_events(rows, strings)),
+        "CUDA_GRAPH_NODE_EVENTS": ("graph_event", lambda rows: host_calls.graph_node_events(rows, strings)),
+        "PROFILER_OVERHEAD": ("profiler_overhead", lambda rows: host_calls.overheads(rows, strings)),
+        "CUPTI_ACTIVITY_KIND_OVERHEAD": ("profiler_overhead", lambda rows: host_calls.overheads(rows, strings)),
+        "DIAGNOSTIC_EVENT": ("diagnostic", messages.diagnostics),
     }
+    return {name: TableOfEvents(kind, convert, left_out) for name, (kind, convert) in conversions.items()}
 
 
 class _SmallTables:

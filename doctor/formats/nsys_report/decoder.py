@@ -8,7 +8,8 @@ their learning included. So templates it is, field by field what is new, without
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +22,8 @@ from doctor.formats.nsys_report.spread_rows import SpreadRows
 from doctor.formats.nsys_report.table_rows import EventCounts, RowDecoder, RowsOfEvents
 from doctor.formats.nsys_report.templates import BYTES_BEHIND, Events
 
-BATCH_BYTES = 4 << 20
+Batches = Generator[Events, None, None]
+BATCH_BYTES = 8 << 20
 """Decompressed bytes decoded at once: enough to make numpy's cost per call small."""
 
 
@@ -34,22 +36,29 @@ class EventDecoder:
         self._one_by_one = RowDecoder(tables, self.counts)
         self._repeated = RepeatedEvents(tables)
 
-    def decode(self, chunks: Iterable[bytes]) -> Iterator[SpreadRows]:
+    def decode(
+        self, chunks: Iterable[bytes], ahead: Callable[[Batches], Batches] = lambda batches: batches
+    ) -> Iterator[SpreadRows]:
         """Yield the rows of each batch of chunks, table by table; rows of a table come in the order of the stream.
 
         The first batch is a small one: the templates that it gives are made once there is a second one.
+
+        Args:
+            chunks: unpacked blocks.
+            ahead: makes an iterator over batches of events that unpacks the next ones meanwhile.
         """
         last: tuple[Events, list[RowsOfEvents]] | None = None
-        for events in self._batches(chunks):
-            if last is not None:
-                self._repeated.learn(*last)
-            self.counts.events += events.start.size
-            templates = self._repeated.match(events)
-            others = self._rows_without_template(events, np.flatnonzero(templates == 0))
-            yield from self._repeated.rows(events, templates, others)
-            last = events, others
+        with closing(ahead(self._batches(chunks))) as batches:
+            for events in batches:
+                if last is not None:
+                    self._repeated.learn(*last)
+                self.counts.events += events.start.size
+                templates = self._repeated.match(events)
+                others = self._rows_without_template(events, np.flatnonzero(templates == 0))
+                yield from self._repeated.rows(events, templates, others)
+                last = events, others
 
-    def _batches(self, chunks: Iterable[bytes]) -> Iterator[Events]:
+    def _batches(self, chunks: Iterable[bytes]) -> Batches:
         waiting: list[bytes] = []
         spans: list[EventSpans] = []
         num_bytes, wanted_bytes = 0, self._batch_bytes // 2

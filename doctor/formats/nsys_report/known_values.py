@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,29 @@ class Numbers:
 
     values: Ints
     where: Bools | None
+
+    def of(self, rows: slice) -> Numbers:
+        """Those of some rows that follow each other, from the first or to the last."""
+        if self.where is None:
+            return Numbers(self.values[rows], None)
+        before = np.count_nonzero(self.where[: rows.start])
+        where = self.where[rows]
+        return Numbers(self.values[before : before + np.count_nonzero(where)], where)
+
+
+def together(parts: Sequence[Numbers | None], sizes: Sequence[int]) -> Numbers | None:
+    """The numbers of parts of so many rows as those of one; None where no part has any."""
+    there = [part for part in parts if part is not None]
+    if not there:
+        return None
+    values = np.concatenate([part.values for part in there])
+    if len(there) == len(parts) and all(part.where is None for part in there):
+        return Numbers(values, None)
+    where = [
+        np.full(size, part is not None) if part is None or part.where is None else part.where
+        for part, size in zip(parts, sizes, strict=True)
+    ]
+    return Numbers(values, np.concatenate(where))
 
 
 class KnownValues:

@@ -13,7 +13,7 @@ from doctor.errors import DamagedEvidenceError
 from doctor.formats.nsys_report import container as parts
 from doctor.formats.nsys_report.chunks import ChunkError, chunk_places, read_chunk
 from doctor.formats.nsys_report.container import Container, read_container, read_section
-from doctor.formats.nsys_report.decoder import EventDecoder
+from doctor.formats.nsys_report.decoder import Batches, EventDecoder
 from doctor.formats.nsys_report.event_kinds import NEWEST_CLASS, NEWEST_TYPE
 from doctor.formats.nsys_report.session import Session, read_session
 from doctor.formats.nsys_report.spread_rows import SpreadRows
@@ -66,11 +66,18 @@ class NsysReport:
         for part in self.spread_rows(progress):
             yield TableRows(part.table.name, part.whole())
 
-    def spread_rows(self, progress: Progress | None = None) -> Iterator[SpreadRows]:
-        """The same as what repeats itself and what does not: for who needs few columns, or only what repeats."""
+    def spread_rows(
+        self, progress: Progress | None = None, ahead: Callable[[Batches], Batches] = lambda batches: batches
+    ) -> Iterator[SpreadRows]:
+        """The same as what repeats itself and what does not: for who needs few columns, or only what repeats.
+
+        Args:
+            progress: called as bytes are consumed.
+            ahead: see `EventDecoder.decode`.
+        """
         decoder = EventDecoder()
         with self.path.open("rb") as file:
-            yield from decoder.decode(self._chunks(file, progress))
+            yield from decoder.decode(self._chunks(file, progress), ahead)
         self._check_counts(decoder)
 
     def text(self, string_id: int) -> str | None:
