@@ -77,9 +77,11 @@ class TableOfEvents:
             self._known = part.known
         self._waiting.append(_Events(part.row, {name: part.numbers(of) for name, of in self._own.items()}))
         if sum(events.row.size for events in self._waiting) >= GROUP_ROWS:
-            whole, rest = _joined(self._waiting).cut(GROUP_ROWS)
-            self._waiting = [rest]
-            yield from self._batches(whole)
+            waiting = _joined(self._waiting)
+            while waiting.row.size >= GROUP_ROWS:
+                group, waiting = waiting.cut(GROUP_ROWS)
+                yield from self._batches(group)
+            self._waiting = [waiting]
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         """The rows of the events that are waiting for others."""
