@@ -33,8 +33,8 @@ from doctor.readers.ahead import read_ahead
 from doctor.readers.protocol import Progress
 from doctor.readers.report_rows import Convert, TableOfEvents
 
-_BATCHES_AHEAD = 32
-"""Some five times what is decoded at once: less than a group of rows would leave DuckDB waiting, or the decoder."""
+_BATCHES_AHEAD = 4
+"""Most batches are whole groups of rows: one that is stored and a few that wait."""
 
 
 class NsysReportReader:

@@ -12,7 +12,6 @@ Columns = Mapping[str, frozenset[str]]
 _Value = TypeVar("_Value")
 
 INTERNED = {"interned": True}
-QUERY_ONLY = {"query_only": True}
 
 metadata = MetaData()
 
@@ -44,7 +43,7 @@ def interned(name: str, comment: str) -> Column[int]:
 
 def query_only(column: Column[_Value]) -> Column[_Value]:
     """A column for those who ask a case themselves: no view, rule or screen reads it."""
-    column.info |= QUERY_ONLY
+    column.info["query_only"] = True
     return column
 
 
