@@ -48,6 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(error.format_message(), UNUSABLE)
     except EngineError as error:
         return _fail(str(error), error.exit_code)
+    except ModuleNotFoundError as error:
+        return _fail(f"this command needs {error.name}: pip install 'inference-doctor[engine]'", UNUSABLE)
     except Exception as error:  # noqa: BLE001  the last resort: a traceback on a user's screen is always a bug
         return _fail(f"unexpected {type(error).__name__}: {error} (ENGINE_DEBUG=1 shows where)", UNUSABLE)
     return DONE

@@ -209,7 +209,7 @@ RULE = Rule(
     also=(
         Sign(
             reads=("expert_rank_time",),
-            needs=("nsys-report", "kineto"),
+            needs=("nsys-report", "nsys-sqlite", "kineto"),
             sql=TIME_SQL,
             row=BusiestRank,
             judge=judge_time,

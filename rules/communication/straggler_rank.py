@@ -42,7 +42,7 @@ ABOUT = About(
     title="One rank is always late",
     stage=Stage.SPECIFIC,
     reads=("device_op", "meeting_member"),
-    needs=("nsys-report", "kineto"),
+    needs=("nsys-report", "nsys-sqlite", "kineto"),
 )
 
 THRESHOLDS = {

@@ -21,7 +21,7 @@ ABOUT = About(
     title="Processes share the device by turns, without MPS",
     stage=Stage.HARDWARE,
     reads=("gpu_tenant",),
-    needs=("nvml", "nvidia-smi", "nsys-report"),
+    needs=("nvml", "nvidia-smi", "nsys-report", "nsys-sqlite"),
 )
 
 THRESHOLDS = {

@@ -53,3 +53,12 @@ def test_it_runs_without_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_command_without_its_packages_says_what_to_install() -> None:
+    run = "import sys; sys.modules['torch'] = None; from engine.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    said = subprocess.run(
+        [sys.executable, "-c", run, "bench", "--model", "anywhere"], capture_output=True, text=True, check=False
+    )
+    assert said.returncode == 2
+    assert said.stderr == "engine: this command needs torch: pip install 'inference-doctor[engine]'\n"
