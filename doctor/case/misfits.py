@@ -7,15 +7,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from doctor.case.batch import SourceFacts
+from doctor.case.schema import QUERY_ONLY
 
 _SMALL, _LARGE = 1 << 31, 1 << 62
 
 
 class Misfits:
-    """Counts by source; a file with any is incomplete."""
+    """Counts by source; a file with any is incomplete, but for values that no rule reads."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[int, str]] = Counter()
+        self._unread: Counter[tuple[int, str]] = Counter()
 
     def count_rows(self, source_id: int, table: str, count: int) -> None:
         """Add rows that were left out for their times."""
@@ -24,7 +26,9 @@ class Misfits:
     def count_values(self, source_id: int, counts: Mapping[str, int]) -> None:
         """Add values that became NULL, by `table.column`."""
         for column, count in counts.items():
-            self._counts[source_id, f"{column}: values beyond what can be, left out"] += count
+            table, _, name = column.partition(".")
+            counted = self._unread if name in QUERY_ONLY.get(table, ()) else self._counts
+            counted[source_id, f"{column}: values beyond what can be, left out"] += count
 
     def noted(self, source_id: int, facts: SourceFacts) -> SourceFacts:
         """The facts without numbers that their columns have no room for, with a note on whatever did not fit."""
@@ -37,10 +41,12 @@ class Misfits:
             clock_offset_ns=_within(facts.clock_offset_ns, _LARGE),
         )
         self.count_values(source_id, {"rank, capture or clock": int(kept != facts)})
-        lines = tuple(
-            f"{what}: {count:,}" for (whose, what), count in self._counts.items() if whose == source_id and count
-        )
-        return replace(kept, is_complete=False, notes=(*facts.notes, *lines)) if lines else facts
+        lost, unread = (_lines(counts, source_id) for counts in (self._counts, self._unread))
+        return replace(kept, is_complete=kept.is_complete and not lost, notes=(*facts.notes, *lost, *unread))
+
+
+def _lines(counts: Counter[tuple[int, str]], source_id: int) -> tuple[str, ...]:
+    return tuple(f"{what}: {count:,}" for (whose, what), count in counts.items() if whose == source_id and count)
 
 
 def _within(value: int | None, bound: int) -> int | None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from doctor.formats.nsys_export.tables import ExportTable, Only
+from doctor.formats.nsys_export.tables import OPTIONAL, ExportTable, Only
 from doctor.readers.protocol import Progress
 
 SUFFIXES = (".parquet", ".arrow", ".feather")
@@ -22,10 +22,12 @@ class ColumnarTables:
 
     Attributes:
         damage: one line on each thing that could not be read so far.
+        remarks: the same of columns that rows are made without: nothing is incomplete for it.
     """
 
     def __init__(self, folder: Path, progress: Progress) -> None:
         self.damage: list[str] = []
+        self.remarks: list[str] = []
         self._files = {path.stem: path for path in table_files(folder)}
         self._progress = progress
         self._sizes = {table: path.stat().st_size for table, path in self._files.items()}
@@ -63,14 +65,16 @@ class ColumnarTables:
                 continue
             array = _converted(batch.column(stored[name.lower()]), kind)
             if array is None:
-                self._note_once(f"{table.name}.{name}: its values are not of the column's type and are left out")
+                self._note_once(table.name, name)
                 array = pa.nulls(batch.num_rows, kind)
             arrays.append(array)
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
-    def _note_once(self, line: str) -> None:
-        if line not in self.damage:
-            self.damage.append(line)
+    def _note_once(self, table: str, column: str) -> None:
+        told = self.remarks if column in OPTIONAL else self.damage
+        line = f"{table}.{column}: its values are not of the column's type and are left out"
+        if line not in told:
+            told.append(line)
 
 
 def table_files(folder: Path) -> list[Path]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from doctor.case.batch import SourceFacts, TableBatch
@@ -46,18 +46,18 @@ class NsysColumnarReader:
             if isinstance(part, Recording):
                 if row_count == 0 and folder.damage:
                     raise DamagedEvidenceError(f"{path}: no table can be read ({folder.damage[0]}): export it again")
-                yield _facts(self.kind, part, tuple(folder.damage))
+                yield _facts(self.kind, part, folder.damage, folder.remarks)
             else:
                 row_count += part.rows.num_rows
                 yield TableBatch(part.table, part.rows)
 
 
-def _facts(kind: str, recording: Recording, damage: tuple[str, ...]) -> SourceFacts:
+def _facts(kind: str, recording: Recording, damage: Sequence[str], remarks: Sequence[str]) -> SourceFacts:
     return SourceFacts(
         kind=kind,
         tool=recording.tool,
         is_complete=not damage,
-        notes=(*damage, *recording.notes),
+        notes=(*damage, *remarks, *recording.notes),
         capture_start_ns=recording.capture_start_ns,
         capture_end_ns=recording.capture_end_ns,
         clock_offset_ns=recording.clock_offset_ns,

@@ -6,7 +6,7 @@ The version in the file is the exporter's. Damaged files give what SQLite can st
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from doctor.case.batch import SourceFacts, TableBatch
@@ -60,17 +60,17 @@ class NsysSqliteReader:
     def _parts(self, file: SqliteTables, left_out: Columns) -> Iterator[TableBatch | SourceFacts]:
         for part in export.read_export(file, left_out):
             if isinstance(part, Recording):
-                yield _facts(self.kind, part, tuple(file.damage))
+                yield _facts(self.kind, part, file.damage, file.remarks)
             else:
                 yield TableBatch(part.table, part.rows)
 
 
-def _facts(kind: str, recording: Recording, damage: tuple[str, ...]) -> SourceFacts:
+def _facts(kind: str, recording: Recording, damage: Sequence[str], remarks: Sequence[str]) -> SourceFacts:
     return SourceFacts(
         kind=kind,
         tool=recording.tool,
         is_complete=not damage,
-        notes=(*damage, *recording.notes),
+        notes=(*damage, *remarks, *recording.notes),
         capture_start_ns=recording.capture_start_ns,
         capture_end_ns=recording.capture_end_ns,
         clock_offset_ns=recording.clock_offset_ns,

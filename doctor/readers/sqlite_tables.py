@@ -21,7 +21,7 @@ from adbc_driver_manager import Error as AdbcError
 from adbc_driver_sqlite import dbapi
 
 from doctor.errors import DamagedEvidenceError
-from doctor.formats.nsys_export.tables import ExportTable, Only
+from doctor.formats.nsys_export.tables import OPTIONAL, ExportTable, Only
 from doctor.readers.ahead import read_ahead
 from doctor.readers.protocol import Progress
 from doctor.readers.sqlite_header import SqliteHeader, read_header, with_whole_pages
@@ -45,10 +45,12 @@ class SqliteTables:
 
     Attributes:
         damage: one line on each thing that could not be read so far.
+        remarks: the same of columns that rows are made without: nothing is incomplete for it.
     """
 
     def __init__(self, path: Path, progress: Progress) -> None:
         self.damage: list[str] = []
+        self.remarks: list[str] = []
         self._path = path
         self._progress = progress
         self._size_bytes = path.stat().st_size
@@ -172,7 +174,8 @@ class SqliteTables:
             wanted = int if pa.types.is_integer(kind) else str
             kept = [value if isinstance(value, wanted) else None for value in values]
             lost = sum(1 for old, new in zip(values, kept, strict=True) if old is not None and new is None)
-            self.damage.append(f"{table}.{column}: {lost:,} values are not of the column's type and are left out")
+            told = self.remarks if column in OPTIONAL else self.damage
+            told.append(f"{table}.{column}: {lost:,} values are not of the column's type and are left out")
             return pa.array(kept, kind)
 
     def _read_schema(self) -> dict[str, frozenset[str]]:

@@ -229,6 +229,8 @@ def idle_words(diagnosis: Diagnosis) -> str:
             f"{told}, but its {steps} fill {format_share(in_steps)} of it: the rest came once (a prompt, a warm-up, a"
             " capture). Record more steps, or give their range with --range"
         )
+    if any(not file.is_complete for file in diagnosis.evidence if file.run == 1):
+        return f"{told}, and what it waits for may stand in what could not be read: copy or export the file again"
     return (
         f"{told}, and nothing here tells what it waits for: record five steps or more under load, with"
         " nsys --trace=cuda,nvtx,osrt or torch.profiler with_stack=True"

@@ -48,11 +48,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(error.format_message(), UNUSABLE)
     except EngineError as error:
         return _fail(str(error), error.exit_code)
-    except ModuleNotFoundError as error:
-        return _fail(f"this command needs {error.name}: pip install 'inference-doctor[engine]'", UNUSABLE)
     except Exception as error:  # noqa: BLE001  the last resort: a traceback on a user's screen is always a bug
-        return _fail(f"unexpected {type(error).__name__}: {error} (ENGINE_DEBUG=1 shows where)", UNUSABLE)
+        return _fail(_words_for(error), UNUSABLE)
     return DONE
+
+
+def _words_for(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return f"this command needs {error.name}: pip install 'inference-doctor[engine]'"
+    return f"unexpected {type(error).__name__}: {error} (ENGINE_DEBUG=1 shows where)"
 
 
 def _fail(message: str, code: int) -> int:

@@ -48,7 +48,8 @@ WITH work AS (
     FROM device_op, steady_window WHERE start_ns >= from_ns AND start_ns < until_ns
 )
 SELECT graph_ns, all_ns, graph_count, kernel_count, (SELECT count(*) FROM launch) AS launch_count,
-    (SELECT string_agg(DISTINCT kind, ', ') FROM source JOIN timeline_source USING (source_id)) AS source_kind
+    (SELECT string_agg(DISTINCT kind, ', ') FROM source JOIN timeline_source USING (source_id)) AS source_kind,
+    (SELECT count(*) FROM source JOIN timeline_source USING (source_id) WHERE NOT is_complete) AS damaged_count
 FROM work
 """
 
@@ -62,12 +63,24 @@ class Visibility(NamedTuple):
     kernel_count: int
     launch_count: int
     source_kind: str | None
+    damaged_count: int
 
 
 def judge(row: Visibility) -> Verdict:
     """Name what is hidden."""
     if not row.all_ns:
         return None
+    if row.launch_count == 0 and row.damaged_count:
+        return Finding(
+            summary="the file could be read in part only, and no launch that belongs to the device's work is in that part: why"
+            " the device idles cannot be told",
+            evidence=(Evidence("launches joined to device work", 0.0, "launches"),),
+            severity=Severity.HIGH,
+            confidence=0.95,
+            label="the file is damaged",
+            fixes=(WHOLE_FILE,),
+            verify="diagnose the whole file: launches stand beside the device's work.",
+        )
     if row.launch_count == 0:
         return Finding(
             summary="the recording holds device work but no launch that belongs to it: why the device idles cannot be told",
@@ -183,6 +196,11 @@ def judge_ranges(row: RangeSums) -> Verdict:
     )
 
 
+WHOLE_FILE = Fix(
+    "system",
+    "copy or export the file again, and compare its size with the original's",
+    "what is cut off, names of calls among it, cannot be read",
+)
 SUMS_FIXES = (
     Fix(
         "system",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 
@@ -84,6 +86,26 @@ def test_an_export_is_read_without_them() -> None:
     for table, columns in whole.items():
         assert less[table] == columns - QUERY_ONLY[table]
     assert whole["kernel"] - less["kernel"] >= {"registers_per_thread_count", "context_id", "static_shared_bytes"}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET returnValue = 'x' WHERE rowid = 5",
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET registersPerThread = 'x' WHERE rowid = 5",
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET registersPerThread = 9000000000000000000 WHERE rowid = 5",
+    ],
+)
+def test_what_is_wrong_in_them_changes_no_verdict(damage: str, tmp_path: Path) -> None:
+    export = tmp_path / "damaged.sqlite"
+    export.write_bytes(gzip.decompress(EXPORT.read_bytes()))
+    with closing(sqlite3.connect(export)) as connection, connection:
+        connection.execute(damage)
+    doctor.load(export, save=tmp_path / "whole.duckdb").close()
+    read, saved = doctor.diagnose(export), doctor.diagnose(tmp_path / "whole.duckdb")
+    assert read.findings == saved.findings
+    assert [file.is_complete for file in (*read.evidence, *saved.evidence)] == [True, True]
+    assert any("left out" in note for note in saved.evidence[0].notes)
 
 
 def test_rules_of_others_may_read_anything(tmp_path: Path) -> None:

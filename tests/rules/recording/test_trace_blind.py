@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+from tests.support.samples import sample, trace_of
 from tests.support.trace_builder import Program, decode_step
 from tests.support.traces import shared_trace
 from tests.support.verdicts import Clinic, verdicts_on
@@ -44,3 +47,15 @@ def test_names_the_ranks_that_are_missing(clinic: Clinic) -> None:
     ]
     assert "files of all ranks" in verdicts.finding(RULE)["verify"]
     assert verdicts.finding(RULE)["severity"] == "info"
+
+
+def test_a_report_that_was_cut_is_told_to_be_copied_again(clinic: Clinic, tmp_path: Path) -> None:
+    whole = trace_of(sample("launch-bound-decode-nsys-report")).read_bytes()
+    cut = tmp_path / "cut.nsys-rep"
+    cut.write_bytes(whole[: len(whole) // 2])
+    finding = verdicts_on(cut, clinic.capfd).finding(RULE)
+    assert finding["severity"] == "high"
+    assert "read in part only" in finding["summary"]
+    assert [fix["setting"] for fix in finding["fixes"]] == [
+        "copy or export the file again, and compare its size with the original's"
+    ]
