@@ -216,11 +216,10 @@ def _statements(left_out: Columns) -> Iterator[str]:
         yield str(CreateTable(table).compile(dialect=dialect))
         yield _comment(f'TABLE "{table.name}"', table.comment)
         for column in table.columns:
-            named = f'"{table.name}"."{column.name}"'
             if column.name in without:
                 yield f'ALTER TABLE "{table.name}" DROP COLUMN "{column.name}"'
             else:
-                yield _comment(f"COLUMN {named}", column.comment)
+                yield _comment(f'COLUMN "{table.name}"."{column.name}"', column.comment)
 
 
 def _comment(subject: str, comment: str | None) -> str:

@@ -14,13 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from doctor.case.load import GROUP_ROWS
 from doctor.case.schema import Columns
 from doctor.formats.nsys_report.known_values import KnownValues, Numbers, together
 from doctor.formats.nsys_report.levels import Ints
 from doctor.formats.nsys_report.spread_rows import KnownRows, SpreadRows
 
-GROUP_ROWS = 122_880
-"""Rows that DuckDB compresses at a time."""
 Convert = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 _TIMES = {"start_ns": "start", "end_ns": "end"}

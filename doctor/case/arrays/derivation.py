@@ -34,7 +34,7 @@ _CALLS = "arrays of the calls"
 _OPS = "arrays of the operations"
 """Behind the steps, what is made of calls and what is made of operations need not wait for each other."""
 _GAPS = "gaps of the devices"
-"""Made of calls and operations, beside the steps."""
+"""Made of calls and operations, and changes neither: what is made of calls need not wait for them."""
 
 
 @dataclass(frozen=True)
